@@ -1,0 +1,112 @@
+# Needs make and a Python from 3.10 to 3.13; everything else is installed into .venv/ at the versions of constraints.txt.
+#   make demo            tune a small model on generated data
+#   make test            the test suite without the slow tests
+# PYTHON=/path/to/python chooses the interpreter, WORKERS the number of test processes.
+
+VENV := .venv
+OLDEST := .venv-oldest
+WORKERS ?= 2
+ARGS ?=
+
+BIN = $(VENV)/bin
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
+SETUP_FILES = pyproject.toml constraints.txt
+# Two processes of one thread beat one process of two threads on models this small.
+TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
+PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: demo test test-all test-oldest lint types coverage format clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo         tune a small model on generated data"
+	@echo "make test         run the test suite without the slow tests"
+	@echo "make test-all     run the test suite with the slow tests"
+	@echo "make test-oldest  run the test suite on the oldest supported Lightning"
+	@echo "make coverage     run the test suite and fail below 90 % coverage"
+	@echo "make lint         check style; make format: put it right"
+	@echo "make types        check types"
+	@echo "make clean        remove the environments, caches and what runs left behind"
+
+demo: $(VENV)/.installed
+	$(BIN)/fedhpo $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(PYTEST) $(ARGS)
+
+test-all: $(VENV)/.installed-dev
+	$(PYTEST) -m "not thirdparty" $(ARGS)
+
+coverage: $(VENV)/.installed-dev
+	$(PYTEST) --cov --cov-report=term --cov-fail-under=90 $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+test-oldest: $(OLDEST)/.installed
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+# One shell line that sets $$python to the interpreter to use, or says what is missing.
+FIND_PYTHON = \
+	for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11 python3.10); do \
+		if "$$python" -c "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))" \
+			>/dev/null 2>&1; then break; fi; \
+		python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "make: a Python from 3.10 to 3.13 with its venv module is needed, $(if $(PYTHON),PYTHON=$(PYTHON) \
+	is not one,none is on the PATH): install one, or name it with make PYTHON=/path/to/python." >&2; exit 1; \
+	fi
+
+# $(call make_venv,folder): a working environment in the folder. One that works is kept, whoever made it. One that was
+# never finished, or whose interpreter or pip is broken or outside the range, is made anew.
+define make_venv
+	@if [ -e $(1)/.unfinished ] || ! $(1)/bin/python -c \
+		"import sys, pip; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))" >/dev/null 2>&1; then \
+		$(FIND_PYTHON); \
+		echo "make: creating $(1) with $$("$$python" --version)"; \
+		rm -rf $(1) && mkdir $(1) && touch $(1)/.unfinished && "$$python" -m venv $(1); \
+	fi
+endef
+
+# $(call install,folder,constraints,what): setuptools comes first, because the project and the one dependency that is
+# published as source only are built with it instead of in a throw-away environment that no constraint reaches.
+define install
+	@echo "make: installing into $(1) (the first time takes a few minutes)"
+	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools
+	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation --use-pep517 $(3)
+	@rm -f $(1)/.unfinished
+endef
+
+$(VENV)/.installed: $(SETUP_FILES)
+	$(call make_venv,$(VENV))
+	$(call install,$(VENV),constraints.txt,-e .)
+	@touch $@
+
+$(VENV)/.installed-dev: $(SETUP_FILES)
+	$(call make_venv,$(VENV))
+	$(call install,$(VENV),constraints.txt,-e ".[dev]")
+	@touch $(VENV)/.installed $@
+
+# The pins of constraints-oldest.txt replace those of the same packages in constraints.txt. Only what the suite needs is
+# installed: the linters' own dependencies exclude what the oldest Lightning requires.
+comma := ,
+$(OLDEST)/.installed: $(SETUP_FILES) constraints-oldest.txt
+	$(call make_venv,$(OLDEST))
+	@awk -F '==' 'NR == FNR { print; pinned[$$1] = 1; next } !($$1 in pinned)' constraints-oldest.txt constraints.txt \
+		> $(OLDEST)/constraints.txt
+	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[plot$(comma)joblib]" build pytest pytest-cov pytest-xdist)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
+	rm -rf outputs multirun wandb lightning_logs checkpoints
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

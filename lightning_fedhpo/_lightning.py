@@ -1,0 +1,588 @@
+"""Everything this package takes from Lightning's private side: the loops it replaces, and the doors it goes through.
+
+An epoch of :class:`RoundsLoop` is a round of every live arm, a batch of :class:`JobsLoop` is one client's job. Tested
+on the oldest and the newest Lightning that ``pyproject.toml`` allows (``make test-oldest``, ``make test``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.trainer import call
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+from torch import Tensor
+
+from lightning_fedhpo.types import ClientResult, Job
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.federation import FederatedData
+    from lightning_fedhpo.recorder import Recorder
+
+STEP_HOOKS = (
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "configure_gradient_clipping",
+)
+"""Hooks inside a training step: a module or a callback with one of them is trained by Lightning's own loops."""
+
+BATCH_HOOKS = (
+    "on_train_epoch_start",
+    "on_train_epoch_end",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    *(
+        f"on_{stage}_{when}"
+        for stage in ("validation", "test")
+        for when in ("start", "end", "epoch_start", "epoch_end", "batch_start", "batch_end", "model_eval", "model_train")
+    ),
+)
+"""Hooks of the module around a client's batches and epochs, called where the module overrides them."""
+
+REFRESH_SECONDS = 0.05
+"""A progress bar is told of a job at most this often: telling it costs as much as a small job."""
+
+
+class Rounds(Protocol):
+    """What the loops call: the callback that knows what a round is."""
+
+    def start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Prepare the run, or take it up again."""
+
+    def begin_round(self, number: int) -> Sequence[Job]:
+        """Return the jobs of a round."""
+
+    def results(self) -> Iterator[ClientResult]:
+        """Run the jobs."""
+
+    def end_round(self) -> None:
+        """Turn the results into the next round's state."""
+
+    def publish(self) -> None:
+        """Log the round."""
+
+    @property
+    def local_steps(self) -> int:
+        """How many optimizer steps the longest local training takes."""
+
+
+class JobsLoop(_TrainingEpochLoop):
+    """One round: every batch is one client's job."""
+
+    def __init__(self, trainer: Trainer, rounds: Rounds, loop: RoundsLoop) -> None:
+        super().__init__(trainer)
+        self._rounds = rounds
+        self._parent = (loop,)  # in a tuple: Lightning takes attributes that are loops for children
+        self._finished_jobs = 0
+        self._in_round = False
+        self.recorder_door: RecorderDoor | None = None
+        self.accumulates: Callable[[], bool] | None = None
+
+    @property
+    def global_step(self) -> int:
+        """Jobs done: a batch is a job."""
+        return self._finished_jobs + (self.batch_progress.current.completed if self._in_round else 0)
+
+    @property
+    def _results(self) -> Any:
+        return self._collection if self.recorder_door is None else self.recorder_door
+
+    @_results.setter
+    def _results(self, collection: Any) -> None:
+        self._collection = collection
+
+    def reset(self) -> None:
+        """Begin the round at its first job, also when a checkpoint was taken inside it: nothing of it was kept."""
+        self._restarting = False
+        self.batch_progress.reset_on_run()
+        self.val_loop.batch_progress.total.reset()
+        self._batches_that_stepped = self._finished_jobs
+
+    def run(self, data_fetcher: Any = None) -> None:
+        """Run one round."""
+        self.reset()
+        trainer, connector, progress = self.trainer, self.trainer._logger_connector, self.batch_progress
+        jobs = self._rounds.begin_round(self._parent[0].epoch_progress.current.processed)
+        results = self._rounds.results()
+        starts, ends = (_batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
+        logs = bool(starts or ends) and not trainer.barebones
+        bars = [callback for callback in trainer.callbacks if isinstance(callback, ProgressBar)]
+        told = 0.0
+        self._in_round = True
+        for number, job in enumerate(jobs):
+            progress.is_last_batch = number + 1 == len(jobs)
+            progress.increment_ready()
+            if logs:
+                connector.on_batch_start(job)
+            _call(trainer, starts, "on_train_batch_start", job, number)
+            progress.increment_started()
+            result = next(results)
+            progress.increment_processed()
+            outputs = {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
+            _call(trainer, ends, "on_train_batch_end", outputs, job, number)
+            if bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch):
+                told = now
+                _call(trainer, bars, "on_train_batch_end", outputs, job, number)
+            if logs:
+                connector.on_batch_end()
+            progress.increment_completed()
+            if logs:
+                connector.update_train_step_metrics()
+            self._batches_that_stepped += 1
+        next(results, None)
+        self._rounds.end_round()
+        self._finished_jobs += progress.current.completed
+        self._in_round = False
+
+    def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:
+        """Do nothing: learning-rate schedulers belong to local training."""
+
+    def _should_accumulate(self) -> bool:
+        return self.accumulates is not None and self.accumulates()
+
+    def _should_check_val_epoch(self) -> bool:
+        return False  # clients validate inside their jobs
+
+    def on_save_checkpoint(self) -> dict[str, Any]:
+        """Keep the number of jobs of the rounds that are finished."""
+        return {"finished_jobs": self._finished_jobs, "_batches_that_stepped": self._finished_jobs}
+
+    def on_load_checkpoint(self, state_dict: dict[str, Any]) -> None:
+        """Take the number of jobs back."""
+        if "finished_jobs" not in state_dict:
+            raise MisconfigurationException(
+                "this checkpoint was not written by a federated run: `ckpt_path` resumes a run of `FederatedLoop`. To "
+                "start one from trained weights, load them into the module before `fit`."
+            )
+        self._finished_jobs = state_dict["finished_jobs"]
+
+
+class RoundsLoop(_FitLoop):
+    """The whole run: every epoch is a round."""
+
+    epoch_loop: JobsLoop
+
+    def __init__(self, trainer: Trainer, rounds: Rounds, replaced: _FitLoop) -> None:
+        super().__init__(trainer, replaced.min_epochs, replaced.max_epochs)
+        self._rounds = rounds
+        self.epoch_loop = JobsLoop(trainer, rounds, self)
+        self.jobs = 1
+
+    @property
+    def max_batches(self) -> int | float:
+        """The number of jobs of a round; for ``configure_optimizers``, the number of local steps."""
+        if getattr(self, "_rounds", None) is not None and self._configuring:
+            return self._rounds.local_steps
+        return self.jobs
+
+    @max_batches.setter
+    def max_batches(self, value: int | float) -> None:
+        self.jobs = value if value != float("inf") else 1
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The number of rounds; for ``configure_optimizers``, one: a schedule lasts as long as local training."""
+        return 1 if getattr(self, "_rounds", None) is not None and self._configuring else self._max_epochs
+
+    @max_epochs.setter
+    def max_epochs(self, value: int | None) -> None:
+        self._max_epochs = value
+
+    @property
+    def _configuring(self) -> bool:
+        module = self.trainer.lightning_module
+        return module is not None and module._current_fx_name == "configure_optimizers"
+
+    def setup_data(self) -> None:
+        """Do nothing: clients' examples are taken inside their jobs."""
+
+    def reset(self) -> None:
+        """Begin at the first round that was not finished."""
+        torch.set_grad_enabled(True)
+        self._restarting = False
+        for progress in (self.epoch_progress.total, self.epoch_progress.current):
+            progress.completed = progress.processed
+            progress.reset_on_restart()
+        self._rounds.start(self.trainer, self.trainer.lightning_module)
+
+    def run(self) -> None:
+        """Run all rounds; a run that was finished when it was saved only shows its result."""
+        if self.trainer.limit_train_batches == 0:
+            raise MisconfigurationException(
+                "`Trainer(limit_train_batches=0)` trains nothing: a federated run needs at least one batch a client."
+            )
+        self.reset()
+        if self.done:
+            return
+        self.on_run_start()
+        while not self.done:
+            self.on_advance_start()
+            self.advance()
+            self.on_advance_end()
+            self.on_iteration_done()
+        self.on_run_end()
+
+    def on_advance_start(self) -> None:
+        """Tell the callbacks, not the module: the module's epochs are its clients' epochs."""
+        self.epoch_progress.increment_ready()
+        call._call_callback_hooks(self.trainer, "on_train_epoch_start")
+        self.epoch_progress.increment_started()
+
+    def advance(self) -> None:
+        """Run one round."""
+        with self.trainer.profiler.profile("run_training_epoch"):
+            self.epoch_loop.run(None)
+
+    def on_advance_end(self) -> None:
+        """Log the round, then let callbacks act on it."""
+        trainer, connector = self.trainer, self.trainer._logger_connector
+        connector.epoch_end_reached()
+        self.epoch_progress.increment_processed()
+        with _inside(trainer.lightning_module, "on_train_epoch_end"):
+            self._rounds.publish()
+        call._call_callback_hooks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
+        call._call_callback_hooks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
+        connector.on_epoch_end()
+        # Lightning's loggers expect the round's figures at the step of its last job.
+        self.epoch_loop._batches_that_stepped -= 1
+        connector.update_train_epoch_metrics()
+        self.epoch_loop._batches_that_stepped += 1
+        self.epoch_progress.increment_completed()
+        if trainer.received_sigterm:
+            raise SIGTERMException
+
+    def teardown(self) -> None:
+        """Release what the round's logging holds."""
+        self.epoch_loop.teardown()
+
+
+def install(trainer: Trainer, rounds: Rounds) -> RoundsLoop:
+    """Put the federated loop in place of the Trainer's, once."""
+    loop = trainer.fit_loop
+    if isinstance(loop, RoundsLoop) and loop._rounds is rounds:
+        return loop
+    federated = RoundsLoop(trainer, rounds, loop)
+    trainer.fit_loop = federated
+    return federated
+
+
+def publish(trainer: Trainer, figures: Mapping[str, float], progress: str | None) -> None:
+    """Put a round's figures where callbacks, loggers and the progress bar find them, in one go.
+
+    ``self.log`` would do the same at forty microseconds a figure.
+    """
+    connector = trainer._logger_connector
+    tensors = {name: torch.tensor(value) for name, value in figures.items()}
+    connector._callback_metrics.update(tensors)
+    if progress is not None:
+        connector._progress_bar_metrics[progress] = figures[progress]
+    if trainer.loggers:
+        trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
+        connector.log_metrics(tensors)
+        trainer.fit_loop.epoch_loop._batches_that_stepped += 1
+
+
+@contextmanager
+def _inside(module: LightningModule, hook: str) -> Iterator[None]:
+    """Say which hook is running, as ``self.log`` wants to know."""
+    previous, module._current_fx_name = module._current_fx_name, hook
+    try:
+        yield
+    finally:
+        module._current_fx_name = previous
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return getattr(type(callback), hook, None) is not getattr(Callback, hook) or hook in vars(callback)
+
+
+def _batch_callbacks(trainer: Trainer, hook: str) -> list[Callback]:
+    return [
+        callback
+        for callback in trainer.callbacks
+        if _overrides(callback, hook) and not (isinstance(callback, ProgressBar) and hook == "on_train_batch_end")
+    ]
+
+
+def _call(trainer: Trainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:
+    if not callbacks:
+        return
+    module = trainer.lightning_module
+    with _inside(module, hook):
+        for callback in callbacks:
+            getattr(callback, hook)(trainer, module, *arguments)
+
+
+class RecorderDoor:
+    """Stands where Lightning keeps logged values, for modules whose class overrides ``log`` itself."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def log(self, fx: str, name: str, value: Any, **options: Any) -> None:
+        """Pass one logged value on."""
+        options.pop("sync_dist_fn", None)
+        self._recorder.log(name, value, **options)
+
+    def reset(self, *arguments: Any, **options: Any) -> None:
+        """Do nothing: a recorder begins anew with every pass."""
+
+
+class ModuleHooks:
+    """Calls the hooks around batches and epochs that a module really has."""
+
+    def __init__(self, trainer: Trainer, module: LightningModule) -> None:
+        self._trainer = trainer
+        self._module = module
+        self._present = {hook for hook in BATCH_HOOKS if is_overridden(hook, module)}
+        self._shadowed = type(module).log is LightningModule.log and "log" not in vars(module)
+
+    def has(self, hook: str) -> bool:
+        """Whether the module overrides a hook."""
+        return hook in self._present
+
+    def call(self, hook: str, *arguments: Any) -> Any:
+        """Call a hook where the module overrides it."""
+        if hook not in self._present:
+            return None
+        function = getattr(self._module, hook)
+        with _inside(self._module, hook):
+            return function(*arguments)
+
+    @contextmanager
+    def logging_to(self, recorder: Recorder, hook: str) -> Iterator[None]:
+        """Lead ``self.log`` into a recorder while a client trains or validates."""
+        module, loop = self._module, self._trainer.fit_loop.epoch_loop
+        previous, module._current_fx_name = module._current_fx_name, hook
+        if self._shadowed:
+            vars(module)["log"] = recorder.log
+        else:
+            loop.recorder_door = RecorderDoor(recorder)
+        try:
+            yield
+        finally:
+            module._current_fx_name = previous
+            if self._shadowed:
+                vars(module).pop("log", None)
+            loop.recorder_door = None
+
+
+def trains_plainly(trainer: Trainer, module: LightningModule) -> bool:
+    """Whether a step is: loss, backward, optimizer, and nothing that anybody could see in between."""
+    precision = trainer.precision_plugin
+    optimizers = trainer.optimizers
+    hooks = any(is_overridden(hook, module) for hook in STEP_HOOKS)
+    watchers = any(
+        _overrides(callback, hook)
+        for callback in trainer.callbacks
+        if not getattr(callback, "is_federated_loop", False)
+        for hook in STEP_HOOKS
+        if hasattr(Callback, hook)
+    )
+    return (
+        module.automatic_optimization
+        and len(optimizers) == 1
+        and type(optimizers[0]).__module__.startswith("torch.optim")
+        and not isinstance(optimizers[0], torch.optim.LBFGS)
+        and type(precision) is Precision
+        and isinstance(trainer.profiler, PassThroughProfiler)
+        and trainer.gradient_clip_val is None
+        and trainer.accumulate_grad_batches == 1
+        and not hooks
+        and not watchers
+    )
+
+
+def step_function(module: LightningModule, name: str) -> Callable[[Any, int], Any]:
+    """Return a step as a function of batch and number, whichever of them its author takes."""
+    function = getattr(module, name)
+    if is_param_in_hook_signature(function, "dataloader_iter", explicit=True):
+        raise MisconfigurationException(
+            f"`{name}(dataloader_iter)` fetches its own batches: in a federated run the batches are the client's. "
+            f"Write `{name}(batch, batch_idx)`."
+        )
+    if is_param_in_hook_signature(function, "batch_idx", min_args=2):
+        return function  # type: ignore[no-any-return]  # a method of the user's
+    return lambda batch, number: function(batch)
+
+
+def loss_of(output: Any) -> Tensor | None:
+    """Return the loss in what a training step returned."""
+    if output is None:
+        return None
+    if isinstance(output, Mapping) and output.get("loss") is not None:
+        return output["loss"]  # type: ignore[no-any-return]  # a mapping of the user's
+    raise MisconfigurationException(
+        "in automatic optimization `training_step` returns a loss, a dict with the key 'loss', or None to skip the "
+        f"batch; got {type(output).__name__}{' without that key' if isinstance(output, Mapping) else ''}."
+    )
+
+
+def detached(output: Any) -> dict[str, Any]:
+    """Return a step's output as ``on_train_batch_end`` gets it: a dict without the graph."""
+    loss = output if isinstance(output, Tensor) else loss_of(output)
+    extra = {key: value for key, value in output.items() if key != "loss"} if isinstance(output, Mapping) else {}
+    return {} if loss is None else {"loss": loss.detach(), **extra}
+
+
+def lightning_step(trainer: Trainer, module: LightningModule) -> Callable[[Any, int], Any]:
+    """Return a training step through Lightning's own optimisation loops, with every hook they have."""
+    loop = trainer.fit_loop.epoch_loop
+    takes_number = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
+    step_function(module, "training_step")
+
+    def step(batch: Any, number: int) -> Any:
+        arguments: OrderedDict[str, Any] = OrderedDict(batch=batch)
+        if takes_number:
+            arguments["batch_idx"] = number
+        with trainer.profiler.profile("run_training_batch"):
+            if module.automatic_optimization:
+                return loop.automatic_optimization.run(trainer.optimizers[0], number, arguments)
+            return loop.manual_optimization.run(arguments)
+
+    return step
+
+
+@contextmanager
+def local_progress(trainer: Trainer, count: int) -> Iterator[Callable[[int], None]]:
+    """Show the module its client's epoch: ``trainer.is_last_batch``, ``num_training_batches``, accumulation."""
+    fit, loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
+    progress, window = loop.batch_progress, trainer.accumulate_grad_batches
+    last, jobs = progress.is_last_batch, fit.max_batches
+    number = 0
+
+    def advance(batch: int) -> None:
+        nonlocal number
+        number = batch
+        progress.is_last_batch = batch + 1 == count
+
+    fit.max_batches = count
+    if isinstance(loop, JobsLoop):
+        loop.accumulates = lambda: (number + 1) % window != 0 and number + 1 != count
+    try:
+        yield advance
+    finally:
+        progress.is_last_batch, fit.max_batches = last, jobs
+        if isinstance(loop, JobsLoop):
+            loop.accumulates = None
+
+
+class LocalSchedulers:
+    """Steps the learning-rate schedulers of automatic optimisation inside a client's training."""
+
+    def __init__(self, trainer: Trainer, module: LightningModule) -> None:
+        self._module = module
+        self._window = trainer.accumulate_grad_batches
+        self._by_step = [config for config in trainer.lr_scheduler_configs if config.interval == "step"]
+        self._by_epoch = [config for config in trainer.lr_scheduler_configs if config.interval == "epoch"]
+
+    def after_step(self, number: int, last: bool, recorder: Recorder) -> None:
+        """Step those that go by optimizer steps."""
+        if self._by_step and ((number + 1) % self._window == 0 or last):
+            self._advance(self._by_step, number, recorder)
+
+    def after_epoch(self, epoch: int, recorder: Recorder) -> None:
+        """Step those that go by local epochs."""
+        if self._by_epoch:
+            self._advance(self._by_epoch, epoch, recorder)
+
+    def _advance(self, configs: Sequence[Any], number: int, recorder: Recorder) -> None:
+        for config in configs:
+            if (number + 1) % config.frequency:
+                continue
+            metric = None
+            if config.reduce_on_plateau:
+                logged = recorder.so_far()
+                metric = logged.get(config.monitor)
+                if metric is None:
+                    if config.strict:
+                        raise MisconfigurationException(
+                            f"ReduceLROnPlateau watches {config.monitor!r}, which local training does not log: it logs "
+                            f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training, where only "
+                            "what `training_step` logs is known."
+                        )
+                    continue
+            with _inside(self._module, "lr_scheduler_step"):
+                self._module.lr_scheduler_step(config.scheduler, metric)
+
+
+def evaluation_step(trainer: Trainer, module: LightningModule, stage: str) -> Callable[[Any, int], Any]:
+    """Return the module's validation or test step, under the Trainer's precision."""
+    function = step_function(module, f"{stage}_step")
+    precision = trainer.precision_plugin
+    if type(precision) is Precision:
+        return function
+    context = precision.val_step_context if stage == "validation" else precision.test_step_context
+
+    def step(batch: Any, number: int) -> Any:
+        with context():
+            return function(batch, number)
+
+    return step
+
+
+@contextmanager
+def evaluating(trainer: Trainer, stage: str) -> Iterator[None]:
+    """Show the module the Trainer's stage while a client validates inside a training run."""
+    before = trainer.state.stage
+    trainer.state.stage = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
+    try:
+        yield
+    finally:
+        trainer.state.stage = before
+
+
+def batch_transfer(trainer: Trainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:
+    """Return what moves a batch to where the module is, or None where it is there already."""
+    hooks = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+    precision = trainer.precision_plugin
+    overridden = any(is_overridden(hook, owner) for hook in hooks for owner in (module, data))
+    converts = type(precision).convert_input is not Precision.convert_input
+    if not overridden and not converts and trainer.strategy.root_device.type == "cpu":
+        return None
+
+    def transfer(batch: Any) -> Any:
+        batch = precision.convert_input(batch)
+        batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+        return call._call_strategy_hook(trainer, "batch_to_device", batch, dataloader_idx=0)
+
+    return transfer
+
+
+def limits(trainer: Trainer) -> tuple[int | float, int | float]:
+    """Return the Trainer's limits on a client's training and validation batches."""
+    if trainer.fast_dev_run:
+        return int(trainer.fast_dev_run), int(trainer.fast_dev_run)
+    return trainer.limit_train_batches or 1.0, trainer.limit_val_batches or 1.0
+
+
+@contextmanager
+def fitting(trainer: Trainer, module: LightningModule) -> Iterator[None]:
+    """Let clients train outside of ``fit``, with the optimizers that it left."""
+    before = trainer.state.fn, trainer.state.stage
+    trainer.state.fn, trainer.state.stage = TrainerFn.FITTING, RunningStage.TRAINING
+    module.trainer = trainer
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        trainer.state.fn, trainer.state.stage = before

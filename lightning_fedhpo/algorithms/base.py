@@ -1,0 +1,123 @@
+"""What a federated method is here: the pair of local training and aggregation that the papers write Loc_c and Agg_b."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lightning_fedhpo.types import ClientResult, Config
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.arm import Arm
+
+
+def decayed(lr: float, decay: float, rounds: int) -> float:
+    """Return ``lr * (1 - decay)**t``, the papers' server learning rate in the arm's round t.
+
+    >>> decayed(2.0, 0.5, rounds=2)
+    0.5
+    """
+    return lr * (1.0 - decay) ** rounds
+
+
+class Algorithm:
+    """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
+
+    A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
+    :meth:`server_optimizer` to aggregate otherwise, :meth:`local_gradient` to train otherwise.
+
+    Args:
+        client: What local training takes beyond the optimizer's own hyperparameters, with defaults.
+        server: What aggregation takes, with defaults.
+        weighting: ``"examples"`` weighs a client by its training examples, ``"uniform"`` counts all alike.
+        local: Shell patterns of parameters and buffers that never leave the client (``"*bn*"`` is FedBN,
+            ``"head.*"`` a personal head).
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Mapping[str, float] | None = None,
+        server: Mapping[str, float] | None = None,
+        weighting: Literal["examples", "uniform"] = "examples",
+        local: str | Sequence[str] = (),
+    ) -> None:
+        if weighting not in ("examples", "uniform"):
+            raise ValueError(f'`weighting` must be "examples" or "uniform", got {weighting!r}.')
+        self.client: dict[str, float] = dict(client or {})
+        self.server: dict[str, float] = dict(server or {})
+        self.weighting = weighting
+        self.local = (local,) if isinstance(local, str) else tuple(local)
+
+    def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
+        """Return the optimizer that will follow the pseudo-gradient ``w - sum n_i w_i``."""
+        return torch.optim.SGD(weights, lr=config["lr"], momentum=config.get("momentum", 0.0))
+
+    def local_gradient(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, share: float = 1.0
+    ) -> None:
+        """Add to the gradients of ``weights``, in place, what the method adds to the client's own loss.
+
+        Called after every backward pass, before gradients are clipped. ``start`` is the model the client received;
+        ``share`` is the part of a step that this backward pass makes up, below one where gradients are accumulated.
+        """
+
+    @property
+    def changes_gradient(self) -> bool:
+        """Whether local training has to call :meth:`local_gradient` at all."""
+        return type(self).local_gradient is not Algorithm.local_gradient
+
+    def weight(self, result: ClientResult) -> float:
+        """Return how much a client's model counts, before weights are normalised."""
+        return float(result.train_examples) if self.weighting == "examples" else 1.0
+
+    def aggregate(self, arm: Arm) -> None:
+        """Turn the round's sums into the arm's next weights: one step of the server's optimizer."""
+        gradient = arm.pseudo_gradient()
+        if gradient is not None:
+            lr = decayed(arm.server["lr"], arm.server.get("decay", 0.0), arm.rounds)
+            for group in arm.optimizer.param_groups:
+                group["lr"] = lr
+            for tensor, grad in zip(arm.weights, gradient, strict=True):
+                tensor.grad = grad
+            arm.optimizer.step()
+            for tensor in arm.weights:
+                tensor.grad = None
+        arm.commit()
+
+    def check(self, side: Literal["client", "server"], names: Sequence[str]) -> None:
+        """Refuse server hyperparameters that this method does not have."""
+        unknown = [name for name in names if name not in self.server] if side == "server" else []
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "
+                f"takes {', '.join(self.server) or 'none'}."
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree with: the method and how it is set."""
+        return {
+            "name": type(self).__name__,
+            "client": dict(self.client),
+            "server": dict(self.server),
+            "weighting": self.weighting,
+            "local": list(self.local),
+        }
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in {**self.client, **self.server}.items())
+        return f"{type(self).__name__}({settings})"
+
+
+def check_server(lr: float, momentum: float = 0.0, decay: float = 0.0) -> None:
+    """Check the three server hyperparameters that most methods share."""
+    if not lr > 0:
+        raise ValueError(f"the server's `lr` must be above zero, got {lr!r}: with zero the model never changes.")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"the server's `momentum` must be in [0, 1), got {momentum!r}.")
+    if not 0 <= decay < 1:
+        raise ValueError(f"the server's `decay` must be in [0, 1), got {decay!r}: lr_t = lr * (1 - decay)**t.")

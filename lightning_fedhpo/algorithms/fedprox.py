@@ -1,0 +1,80 @@
+"""FedProx: FedAvg whose local loss pulls the client's model towards the one it received.
+
+Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. The proximal term ``mu/2 |w - w_t|^2`` is
+added as its gradient ``mu (w - w_t)``, which is exact and works with every optimizer. What the module logs as its loss
+stays its own: the term is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo.algorithms.base import Algorithm, check_server
+from lightning_fedhpo.types import Config
+
+
+@torch.no_grad()
+def add_proximal_gradient(weights: Sequence[Tensor], start: Sequence[Tensor], mu: float) -> None:
+    """Add ``mu (w - w_t)`` to every gradient there is.
+
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> w.grad = torch.zeros(2)
+    >>> add_proximal_gradient([w], [torch.zeros(2)], mu=0.5)
+    >>> w.grad.tolist()
+    [0.5, 0.5]
+    """
+    moved = [(weight, weight.grad, origin) for weight, origin in zip(weights, start, strict=True)]
+    present = [(weight, grad, origin) for weight, grad, origin in moved if grad is not None]
+    if not present:
+        return
+    now, grads, origins = (list(tensors) for tensors in zip(*present, strict=True))
+    torch._foreach_add_(grads, torch._foreach_sub(now, origins), alpha=mu)
+
+
+class FedProx(Algorithm):
+    """FedAvg with a proximal term; ``prox_mu`` is its client hyperparameter.
+
+    Args:
+        mu: The weight of the proximal term; 0 is FedAvg, bit for bit.
+        lr: The server's learning rate.
+        momentum: The server's momentum.
+        decay: The server's learning rate in round t is ``lr * (1 - decay)**t``.
+        weighting: ``"examples"`` or ``"uniform"``.
+        local: Patterns of what never leaves the client.
+
+    Example:
+        >>> FedProx(mu=0.1).client
+        {'prox_mu': 0.1}
+    """
+
+    def __init__(
+        self,
+        mu: float = 0.01,
+        lr: float = 1.0,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        *,
+        weighting: Literal["examples", "uniform"] = "examples",
+        local: str | Sequence[str] = (),
+    ) -> None:
+        check_server(lr, momentum, decay)
+        if not mu >= 0:
+            raise ValueError(f"`mu` must be zero or more, got {mu!r}: below zero it drives the client's model away.")
+        super().__init__(
+            client={"prox_mu": mu},
+            server={"lr": lr, "momentum": momentum, "decay": decay},
+            weighting=weighting,
+            local=local,
+        )
+
+    def local_gradient(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, share: float = 1.0
+    ) -> None:
+        """Add the proximal term's gradient."""
+        mu = hyperparameters["prox_mu"]
+        if mu:
+            add_proximal_gradient(weights, start, mu * share)

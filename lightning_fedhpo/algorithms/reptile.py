@@ -1,0 +1,43 @@
+"""Reptile: the server goes only part of the way to the clients' mean.
+
+Nichol et al., "On First-Order Meta-Learning Algorithms", 2018. The aggregation is the convex combination
+``(1 - lr) w + lr * sum n_i w_i``; with ``lr=1`` it is FedAvg. Unlike the original, which draws one task at a time, a
+whole cohort is averaged, as the FedEx paper has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from lightning_fedhpo.algorithms.base import Algorithm, check_server
+
+
+class Reptile(Algorithm):
+    """Move the server's model by the fraction ``lr`` towards the clients' mean.
+
+    Args:
+        lr: The fraction, in (0, 1].
+        momentum: The server's momentum.
+        decay: The fraction in round t is ``lr * (1 - decay)**t``.
+        weighting: ``"examples"`` or ``"uniform"``.
+        local: Patterns of what never leaves the client.
+
+    Example:
+        >>> Reptile(lr=0.25).server["lr"]
+        0.25
+    """
+
+    def __init__(
+        self,
+        lr: float = 0.5,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        *,
+        weighting: Literal["examples", "uniform"] = "examples",
+        local: str | Sequence[str] = (),
+    ) -> None:
+        check_server(lr, momentum, decay)
+        if lr > 1:
+            raise ValueError(f"Reptile's `lr` must be at most 1, got {lr!r}: use FedAvg to go beyond the mean.")
+        super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)

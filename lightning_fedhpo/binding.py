@@ -1,0 +1,330 @@
+"""Where a client hyperparameter goes: set on the object that is really used, and read back from it.
+
+A name reaches, in this order: the local loop (``epochs``, ``batch_size``), the algorithm (``prox_mu``), the optimizers'
+parameter groups (``lr``, ``momentum``, ``weight_decay``; ``beta1`` and ``beta2`` are the two of ``betas``), the dropout
+layers (``dropout``), or an attribute by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches
+nothing is an error that lists what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
+
+from lightning_fedhpo.types import Config
+
+LOOP = ("epochs", "batch_size")
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_BETAS = {"beta1": 0, "beta2": 1}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A place a value is written to and read from."""
+
+    write: Callable[[Any], None]
+    read: Callable[[], Any]
+    where: str
+    rewound: bool = True
+    """Whether :meth:`LocalOptimizers.rewind` or the local loop's defaults put it back without being told."""
+
+
+@dataclass
+class LocalSettings:
+    """What the local loop and the algorithm take for one job, and what the module's author set."""
+
+    epochs: int = 1
+    batch_size: int = 32
+    algorithm: dict[str, float] = field(default_factory=dict)
+
+
+class LocalOptimizers:
+    """The optimizers and schedulers of local training, as the module's author set them.
+
+    Every job begins with them as new; nothing is built again for it.
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
+        self.optimizers = list(optimizers)
+        self.schedulers = list(schedulers)
+        self.own = [
+            [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+            for optimizer in self.optimizers
+        ]
+        self._states = [_copied(scheduler.state_dict()) for scheduler in self.schedulers]
+
+    def rewind(self) -> None:
+        """Forget what one client's training left in them."""
+        for optimizer, groups in zip(self.optimizers, self.own, strict=True):
+            optimizer.state.clear()
+            for group, own in zip(optimizer.param_groups, groups, strict=True):
+                group.update(own)
+        for scheduler, state in zip(self.schedulers, self._states, strict=True):
+            scheduler.load_state_dict(_copied(state))
+
+
+class Binding:
+    """Connects hyperparameter names with a module, its optimizers and the local loop, for a whole run.
+
+    Args:
+        module: The module that trains.
+        optimizers: What local training uses.
+        settings: The local loop's own values, which are also the defaults.
+        names: The names to bind, all at once, before the first round.
+    """
+
+    def __init__(
+        self, module: nn.Module, optimizers: LocalOptimizers, settings: LocalSettings, names: Iterable[str]
+    ) -> None:
+        self.settings = settings
+        self._defaults = LocalSettings(settings.epochs, settings.batch_size, dict(settings.algorithm))
+        self._local = optimizers
+        self._optimizers = optimizers.optimizers
+        self._schedulers = optimizers.schedulers
+        self._groups = optimizers.own
+        self._module = module
+        self._targets = {name: self._resolve(name) for name in names}
+        self._original = {name: target.read() for name, target in self._targets.items()}
+        reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
+        self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
+
+    @property
+    def names(self) -> list[str]:
+        """The bound names."""
+        return list(self._targets)
+
+    def where(self, name: str) -> str:
+        """Say what a name reaches."""
+        return self._targets[name].where
+
+    def original(self, name: str) -> Any:
+        """Return the value that the module's author set."""
+        return self._original[name]
+
+    def apply(self, config: Config) -> dict[str, Any]:
+        """Begin anew, set every value of a configuration, and return what is in force, read back.
+
+        A bound name that the configuration leaves out has the module's own value. The values of the local loop, of
+        the algorithm and the learning rate are returned also where nobody tunes them.
+        """
+        self._local.rewind()
+        self.settings.epochs = self._defaults.epochs
+        self.settings.batch_size = self._defaults.batch_size
+        self.settings.algorithm.update(self._defaults.algorithm)
+        used = {}
+        for name, target in self._targets.items():
+            if name in config:
+                target.write(config[name])
+            elif not target.rewound:
+                target.write(self._original[name])
+            used[name] = held = target.read()
+            if name in config and held is not config[name] and held != config[name]:
+                raise ValueError(
+                    f"hyperparameter {name!r} was set to {config[name]!r}, but {target.where} holds {held!r}: it would "
+                    "not take effect. Bind another name, or make the attribute keep what is assigned to it."
+                )
+        for name, read in self._reported.items():
+            used[name] = read()
+        return used
+
+    def restore(self) -> None:
+        """Put everything back to what the module's author set."""
+        self.apply({})
+
+    def _flat(self) -> list[dict[str, Any]]:
+        return [group for groups in self._groups for group in groups]
+
+    def _reader(self, name: str) -> Callable[[], Any]:
+        if name == "lr":
+            groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if "lr" in group]
+            return lambda: float(groups[0]["lr"])
+        return self._resolve(name).read
+
+    def _resolve(self, name: str) -> Target:
+        if name in LOOP:
+            return self._loop_target(name)
+        if name in self.settings.algorithm:
+            values = self.settings.algorithm
+            return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
+        target = self._group_target(name) or (self._dropout_target() if name == "dropout" else None)
+        target = target or (_attribute_target(self._module, name) if "." in name else None)
+        if target is None:
+            raise ValueError(self._nothing(name))
+        return target
+
+    def _nothing(self, name: str) -> str:
+        keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
+        names = [*LOOP, *self.settings.algorithm, *sorted(keys), *(_BETAS if "betas" in keys else ())]
+        names += ["dropout"] if self._dropouts() else []
+        reason = ""
+        if name == "dropout":
+            reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."
+        return (
+            f"hyperparameter {name!r} reaches nothing in this run.{reason} There are: {', '.join(names)}, and any "
+            "attribute by path, as `module.<attribute>` or `hparams.<name>`."
+        )
+
+    def _loop_target(self, name: str) -> Target:
+        settings = self.settings
+
+        def write(value: Any) -> None:
+            if value != int(value) or value < 1:
+                raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+            setattr(settings, name, int(value))
+
+        return Target(write, lambda: getattr(settings, name), "the local loop")
+
+    def _group_target(self, name: str) -> Target | None:
+        key = "betas" if name in _BETAS else name
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if key in group]
+        if not groups or key == "params":
+            return None
+        if name == "lr" and self._schedulers:
+            return self._scheduled_lr(groups)
+        place = f"the optimizer's {key!r}"
+        if name in _BETAS:
+            at = _BETAS[name]
+
+            def write_beta(value: Any) -> None:
+                for group in groups:
+                    betas = list(group["betas"])
+                    betas[at] = value
+                    group["betas"] = tuple(betas)
+
+            return Target(write_beta, lambda: groups[0]["betas"][at], place)
+
+        def write(value: Any) -> None:
+            for group in groups:
+                group[key] = value
+
+        return Target(write, lambda: groups[0][key], place)
+
+    def _scheduled_lr(self, groups: list[dict[str, Any]]) -> Target:
+        """Bind ``lr`` where schedulers own it: as the base that they start from."""
+        nested = list(_flattened(self._schedulers))
+        owned = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
+        if owned:
+            raise ValueError(
+                f"hyperparameter 'lr' would not take effect: {owned[0]} replaces the learning rate by its own. Bind "
+                "'max_lr' instead, or use another scheduler."
+            )
+        # At step 0 a schedule is a factor times its base: warm-up starts below one, most others at one.
+        factors = [
+            group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group in groups
+        ]  # fmt: skip
+        based = [scheduler for scheduler in nested if hasattr(scheduler, "base_lrs")]
+
+        def write(value: Any) -> None:
+            for group, factor in zip(groups, factors, strict=True):
+                group["lr"] = value * factor
+                if "initial_lr" in group:
+                    group["initial_lr"] = value
+            for scheduler in based:
+                scheduler.base_lrs = [value] * len(scheduler.base_lrs)
+                if hasattr(scheduler, "_last_lr"):
+                    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
+
+        def read() -> Any:
+            return based[0].base_lrs[0] if based else groups[0]["lr"]
+
+        return Target(write, read, "the schedulers' base learning rate")
+
+    def _dropouts(self) -> list[tuple[nn.Module, str]]:
+        layers: list[tuple[nn.Module, str]] = []
+        for layer in self._module.modules():
+            if isinstance(layer, DROPOUTS):
+                layers.append((layer, "p"))
+            elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
+                layers.append((layer, "dropout"))
+        return layers
+
+    def _dropout_target(self) -> Target | None:
+        layers = self._dropouts()
+        if not layers:
+            return None
+
+        def write(value: Any) -> None:
+            if not 0 <= value <= 1:
+                raise ValueError(f"`dropout` must be in [0, 1], got {value!r}.")
+            for layer, attribute in layers:
+                setattr(layer, attribute, value)
+
+        layer, attribute = layers[-1]
+        return Target(write, lambda: getattr(layer, attribute), f"{len(layers)} dropout layers", rewound=False)
+
+
+def _attribute_target(module: nn.Module, path: str) -> Target:
+    """Bind ``module.a.b`` or ``hparams.a``; every step of the path must exist."""
+    root, *steps = path.split(".")
+    if root not in ("module", "hparams") or not all(steps):
+        raise ValueError(
+            f"a hyperparameter's path starts with `module.` or `hparams.`, got {path!r}: for the module's attribute "
+            f"write `module.{path}`."
+        )
+    owner: Any = module.hparams if root == "hparams" else module
+    for step in steps[:-1]:
+        owner = _step(owner, step, path)
+    last = steps[-1]
+    held = _step(owner, last, path)
+    if isinstance(held, nn.Parameter):
+        raise ValueError(f"{path!r} is a trained parameter, not a hyperparameter: training would overwrite it.")
+    if isinstance(held, torch.Tensor):
+        if held.numel() != 1:
+            raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
+        tensor = held
+        return Target(lambda value: _fill(tensor, value), tensor.item, f"`{path}`", False)
+    if isinstance(owner, Mapping | list):
+        slot: Any = int(last) if isinstance(owner, list) else last
+        return Target(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], f"`{path}`", False)  # type: ignore[attr-defined]  # a mutable mapping: assigning fails loudly otherwise
+    return Target(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), f"`{path}`", False)
+
+
+def _step(owner: Any, name: str, path: str) -> Any:
+    """Go one step along a path: an attribute, a key, or a place in a list."""
+    if isinstance(owner, Mapping):
+        if name in owner:
+            return owner[name]
+        there = [str(key) for key in owner]
+    elif isinstance(owner, list | tuple | nn.Sequential | nn.ModuleList) and name.isdigit() and int(name) < len(owner):
+        return owner[int(name)]
+    elif hasattr(owner, name):
+        return getattr(owner, name)
+    else:
+        there = sorted(
+            key
+            for key in {*vars(owner), *(vars(owner).get("_modules") or ()), *(vars(owner).get("_buffers") or ())}
+            if not key.startswith("_")
+        )
+    raise ValueError(
+        f"hyperparameter {path!r} reaches nothing: {type(owner).__name__} has no {name!r}, it has "
+        f"{', '.join(there) or 'nothing'}."
+    )
+
+
+def _fill(tensor: torch.Tensor, value: Any) -> None:
+    with torch.no_grad():
+        tensor.fill_(value)
+
+
+def _flattened(schedulers: Iterable[Any]) -> Iterable[Any]:
+    """Yield schedulers and those inside them (SequentialLR, ChainedScheduler)."""
+    for scheduler in schedulers:
+        inner = getattr(scheduler, "_schedulers", None)
+        if inner:
+            yield from _flattened(inner)
+        yield scheduler
+
+
+def _copied(state: Any) -> Any:
+    """Copy a scheduler's state as deep as its containers go."""
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [_copied(value) for value in state]
+    return state.clone() if isinstance(state, torch.Tensor) else state

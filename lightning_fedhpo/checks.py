@@ -1,0 +1,106 @@
+"""What a Trainer may ask for in a federated run: the rest is refused before the first round, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.data.federation import FederatedData
+
+_CALLBACKS = {
+    BaseFinetuning: "it changes the optimizer in the middle of the run, while every client begins with it anew",
+    GradientAccumulationScheduler: "it counts epochs, which are rounds here; set Trainer(accumulate_grad_batches=...)",
+    StochasticWeightAveraging: "it averages over steps of one model; FedAvg's server momentum or Reptile average rounds",
+    ModelPruning: "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
+    LearningRateFinder: "it trains outside of the federation; tune `lr` with a search space",
+    BatchSizeFinder: "it trains outside of the federation; tune `batch_size` with a search space",
+}
+
+
+def check_trainer(trainer: Trainer) -> None:
+    """Refuse the Trainer's settings that a federated run cannot honour.
+
+    Raises:
+        MisconfigurationException: With every reason there is, not only the first.
+    """
+    reasons = [*_settings(trainer), *_callbacks(trainer)]
+    if reasons:
+        raise MisconfigurationException("this Trainer does not fit a federated run:\n- " + "\n- ".join(reasons))
+
+
+def check_module(module: LightningModule, monitor: str | None) -> None:
+    """Refuse a module that lacks a step a federated run needs."""
+    if monitor is not None and not private.is_overridden("validation_step", module):
+        raise MisconfigurationException(
+            f"`monitor={monitor!r}` is read from `validation_step`, which {type(module).__name__} does not have. Add "
+            "it, or train without scores: FederatedLoop(monitor=None)."
+        )
+
+
+def federated_data(trainer: Trainer) -> FederatedData:
+    """Return the run's federation."""
+    data = getattr(trainer, "datamodule", None)
+    if isinstance(data, FederatedData):
+        return data
+    got = f"a {type(data).__name__}" if data is not None else "data loaders, or none"
+    raise MisconfigurationException(
+        f"a federated run takes its clients from a FederatedData, got {got}: wrap the data set or the data module, "
+        "as in `trainer.fit(model, datamodule=FederatedData(data, partition=Iid(100)))`."
+    )
+
+
+def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that was written by another run than this one continues."""
+    differing = [name for name in present if saved.get(name) != present[name]]
+    if differing:
+        lines = "".join(f"\n- {name}: {saved.get(name)!r} there, {present[name]!r} here" for name in differing)
+        raise ValueError(
+            f"the checkpoint belongs to another run:{lines}\nResume with the same settings, or start anew without it."
+        )
+
+
+def _settings(trainer: Trainer) -> Iterator[str]:
+    if not isinstance(trainer.strategy, SingleDeviceStrategy) or trainer.world_size > 1:
+        yield (
+            f"strategy {type(trainer.strategy).__name__} on {trainer.world_size} devices: jobs run in one process; "
+            "use Trainer(devices=1)."
+        )
+    if trainer.max_steps != -1 and not trainer.fast_dev_run:
+        yield f"max_steps={trainer.max_steps}: a round is not cut short; use max_epochs, the number of rounds."
+    if trainer.min_steps is not None:
+        yield f"min_steps={trainer.min_steps}: use min_epochs, in rounds."
+    if trainer.overfit_batches:
+        yield f"overfit_batches={trainer.overfit_batches}: clients are small already; use limit_train_batches."
+    if trainer.reload_dataloaders_every_n_epochs:
+        yield "reload_dataloaders_every_n_epochs: a client's examples are taken anew in every job anyway."
+    if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (1.0, None):
+        yield (
+            f"check_val_every_n_epoch={trainer.check_val_every_n_epoch}, val_check_interval="
+            f"{trainer.val_check_interval}: every job validates on its own client; leave both at their defaults."
+        )
+    if trainer.limit_val_batches == 0 and not trainer.fast_dev_run:
+        yield "limit_val_batches=0: clients are scored on their validation examples; use FederatedLoop(monitor=None)."
+
+
+def _callbacks(trainer: Trainer) -> Iterator[str]:
+    for callback in trainer.callbacks:
+        for kind, reason in _CALLBACKS.items():
+            if isinstance(callback, kind):
+                yield f"{type(callback).__name__}: {reason}."
+                break
+        else:
+            if any(base.__name__ == "WeightAveraging" for base in type(callback).__mro__):  # not in every Lightning
+                yield f"{type(callback).__name__}: {_CALLBACKS[StochasticWeightAveraging]}."

@@ -1,0 +1,25 @@
+"""Clients and their data: partitions of a data set, the federation they make, and generated ones."""
+
+from lightning_fedhpo.data.assignment import Assignment, Partition
+from lightning_fedhpo.data.examples import Examples
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.partition import Dirichlet, Iid, Natural, Quantity, Shards
+from lightning_fedhpo.data.parts import Part
+from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
+
+__all__ = [
+    "Assignment",
+    "Dirichlet",
+    "Examples",
+    "FederatedData",
+    "Iid",
+    "Natural",
+    "Part",
+    "Partition",
+    "Quantity",
+    "Shards",
+    "synthetic_classification",
+    "synthetic_images",
+    "uniform",
+]

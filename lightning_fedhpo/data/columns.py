@@ -1,0 +1,168 @@
+"""Data sets as columns: which are tensors underneath, and where labels or owners are written down.
+
+Reading every example of a data set can take minutes; a column of it is there at once. So a value per example is
+looked for in tensors, in named columns (Hugging Face) and in attributes (`targets`, as torchvision has it), through
+`Subset` and `ConcatDataset`, and only then in the examples themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
+
+LABELS = ("targets", "labels", "target", "label", "y")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A data set that is rows of tensors; `rows` says which, None for all of them in order."""
+
+    tensors: tuple[Tensor, ...]
+    keys: tuple[str, ...] | None
+    rows: Tensor | None = None
+
+
+def check_map_style(dataset: object) -> Dataset[Any]:
+    """Return the data set if its examples can be counted and fetched by number.
+
+    >>> check_map_style([1, 2, 3])
+    [1, 2, 3]
+    """
+    if isinstance(dataset, IterableDataset):
+        raise TypeError(
+            f"a federation needs a map-style data set, got the IterableDataset {type(dataset).__name__}: examples that "
+            "only come in a stream cannot be given to clients. Read it into a list or tensors first."
+        )
+    if isinstance(dataset, DataLoader):
+        raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
+    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise TypeError(
+            "`dataset` must be a map-style data set (with `__len__` and `__getitem__`), tensors of equal length in a "
+            f"tuple, list or dict, or a lightning.LightningDataModule, got {type(dataset).__name__}."
+        )
+    return dataset  # type: ignore[return-value]  # anything map-style serves, torch's own loader takes it too
+
+
+def as_dataset(data: object) -> Dataset[Any]:
+    """Return a map-style data set for what the user passed: a data set, or tensors in a tuple, a list or a dict.
+
+    >>> as_dataset({"x": torch.zeros(2), "y": torch.ones(2)})[1]
+    {'x': tensor(0.), 'y': tensor(1.)}
+    """
+    named = isinstance(data, Mapping)
+    tensors = list(data.values()) if isinstance(data, Mapping) else data
+    if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
+        if isinstance(data, tuple):
+            raise TypeError(
+                f"a tuple is taken for the columns of a data set and must hold tensors, got "
+                f"{[type(column).__name__ for column in data]}: convert them, for instance with torch.as_tensor."
+            )
+        return check_map_style(data)
+    shapes = [tuple(t.shape) for t in tensors]
+    if any(len(shape) == 0 or shape[0] != shapes[0][0] for shape in shapes):
+        raise ValueError(
+            f"tensors of one data set must have the same length, got shapes {shapes}: the first dimension counts "
+            "examples."
+        )
+    if not named:
+        return TensorDataset(*tensors)
+    if not all(isinstance(key, str) for key in data):  # type: ignore[attr-defined]  # a Mapping, checked above
+        raise TypeError(f"the keys of a dict of tensors must be strings, got {list(data)}.")  # type: ignore[call-overload]
+    return StackDataset(**data)  # type: ignore[arg-type]  # a Mapping of str to Tensor, checked above
+
+
+def unchanged(dataset: object, base: type) -> bool:
+    """Return whether a data set fetches its examples as `base` does, and not in a way of its own."""
+    methods = ("__getitem__", "__getitems__")
+    return isinstance(dataset, base) and all(getattr(type(dataset), m, None) is getattr(base, m, None) for m in methods)
+
+
+def columns_of(dataset: object) -> Columns | None:
+    """Return the tensors underneath a data set, or None if it has others or does something to them.
+
+    >>> data = Subset(TensorDataset(torch.arange(5)), [4, 2])
+    >>> columns_of(data).rows
+    tensor([4, 2])
+    """
+    if isinstance(dataset, TensorDataset) and unchanged(dataset, TensorDataset):
+        return Columns(dataset.tensors, None)
+    if isinstance(dataset, StackDataset) and unchanged(dataset, StackDataset):
+        named = isinstance(dataset.datasets, dict)
+        tensors = tuple(dataset.datasets.values()) if isinstance(dataset.datasets, dict) else tuple(dataset.datasets)
+        if not all(isinstance(t, Tensor) for t in tensors):
+            return None
+        return Columns(tensors, tuple(dataset.datasets) if named else None)
+    if isinstance(dataset, Subset) and unchanged(dataset, Subset):
+        inner = columns_of(dataset.dataset)
+        if inner is None:
+            return None
+        rows = torch.as_tensor(np.asarray(dataset.indices, dtype=np.int64))
+        return Columns(inner.tensors, inner.keys, rows if inner.rows is None else inner.rows[rows])
+    return None
+
+
+def stored(dataset: object, names: Sequence[str | int]) -> NDArray[Any] | None:
+    """Return the first of the named columns that is written down somewhere, a number meaning a tensor's place.
+
+    >>> stored(TensorDataset(torch.zeros(2), torch.tensor([3, 4])), ["label", -1]).tolist()
+    [3, 4]
+    """
+    if isinstance(dataset, Subset):
+        values = stored(dataset.dataset, names)
+        return None if values is None else values[np.asarray(dataset.indices, dtype=np.int64)]
+    if isinstance(dataset, ConcatDataset):
+        pieces = [stored(piece, names) for piece in dataset.datasets]
+        found = [piece for piece in pieces if piece is not None]
+        return np.concatenate(found) if len(found) == len(pieces) else None
+    columns = columns_of(dataset)
+    for name in names:
+        if isinstance(name, int):
+            if columns is not None and columns.keys is None:
+                return as_array(columns.tensors[name])
+        elif columns is not None and columns.keys is not None and name in columns.keys:
+            return as_array(columns.tensors[columns.keys.index(name)])
+        elif name in column_names(dataset):
+            return as_array(dataset[name])  # type: ignore[index]  # a table: its columns are fetched by name
+        else:
+            values = getattr(dataset, name, None)
+            if values is not None and not callable(values) and length(values) == length(dataset):
+                return as_array(values)
+    return None
+
+
+def column_names(dataset: object) -> list[str]:
+    """Return the names of a data set's columns as far as it tells them: a table's, or a dict example's keys."""
+    names = getattr(dataset, "column_names", None)
+    return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
+
+
+def length(values: object) -> int:
+    """Return the number of values, -1 for what has no length."""
+    try:
+        return len(values)  # type: ignore[arg-type]  # what has no length raises the TypeError caught here
+    except TypeError:
+        return -1
+
+
+def as_array(values: Iterable[Any]) -> NDArray[Any]:
+    """Return one value per example as an array, whatever holds them.
+
+    >>> as_array([torch.tensor(1), 2, np.int64(3)]).tolist()
+    [1, 2, 3]
+    """
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values
+    plain = [value.item() if isinstance(value, (Tensor, np.generic)) else value for value in values]
+    try:
+        return np.asarray(plain)
+    except ValueError:  # ragged: the caller says what it needed instead
+        return np.asarray([None] * len(plain), dtype=object)

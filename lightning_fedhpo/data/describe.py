@@ -1,0 +1,142 @@
+"""What a federation looks like: a table for the terminal, and a picture.
+
+Skew is the mean over clients of the total variation distance between a client's label distribution and that of all: the
+share of a client's labels that would have to change to make it like the rest. It is 0 for identical clients.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_fedhpo.data.grouping import Floats, Ints, dense
+from lightning_fedhpo.types import SPLITS
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.federation import FederatedData
+
+SHOWN = 10
+"""Labels printed; the rest are summed up."""
+DRAWN = 40
+"""Clients drawn, evenly spaced by size."""
+
+
+def describe(data: FederatedData, path: str | PathLike[str] | None = None) -> None:
+    """Print a federation's clients, and draw them if there is a path."""
+    print(
+        "\n".join(
+            [f"{data.clients} clients by {shortened(repr(data.partition))}", *size_lines(data), *label_lines(data)]
+        )
+    )
+    if path is not None:
+        draw(data, path)
+
+
+def size_lines(data: FederatedData) -> list[str]:
+    """Return the table of examples per client."""
+    lines = [f"{'examples':<12}{'total':>12}{'min':>10}{'median':>10}{'max':>10}{'clients without':>18}"]
+    for split in SPLITS:
+        sizes = data.sizes(split)
+        figures = f"{sizes.sum():>12,}{sizes.min():>10,}{np.median(sizes):>10,.0f}{sizes.max():>10,}"
+        lines.append(f"{split:<12}{figures}{(sizes == 0).sum():>18,}")
+    if (data.sizes("val") == 0).any():
+        lines.append("Clients without validation examples train, and take no part in scores.")
+    return lines
+
+
+def label_lines(data: FederatedData) -> list[str]:
+    """Return the label distribution of the training examples and how much clients differ in it."""
+    try:
+        owners, labels, names = labels_of(data)
+    except (TypeError, ValueError):
+        return ["labels      none that are one integer per example"]
+    totals = np.bincount(labels, minlength=len(names))
+    common = np.argsort(-totals, kind="stable")[:SHOWN]
+    shares = [f"{names[label]}: {totals[label] / totals.sum():.1%}" for label in sorted(common)]
+    rest = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    distances, held = skew(owners, labels, data.clients)
+    return [
+        f"labels      {', '.join(shares)}{rest}",
+        f"per client  {np.median(held):.0f} of {len(names)} labels (median), skew {distances.mean():.2f} "
+        f"(0: all alike, most skewed client {distances.max():.2f})",
+    ]
+
+
+def labels_of(data: FederatedData) -> tuple[Ints, Ints, Ints]:
+    """Return the owner and the label's number for each training example, and the labels."""
+    rows = data.order("train")
+    (numbers,), names = dense([data.labels("train")[rows]])
+    return np.repeat(np.arange(data.clients), data.sizes("train")), numbers, names
+
+
+def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
+    """Return each client's distance from the overall label distribution, and how many labels it has.
+
+    >>> skew(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), 2)[0].tolist()
+    [0.5, 0.5]
+    """
+    classes = int(labels.max()) + 1
+    overall = np.bincount(labels, minlength=classes) / len(labels)
+    pairs, counts = np.unique(owners.astype(np.int64) * classes + labels, return_counts=True)
+    owner, label = pairs // classes, pairs % classes
+    share = counts / np.bincount(owners, minlength=clients)[owner]
+    # Half the sum of |p - q| is the sum of the positive differences, so labels a client lacks need no term.
+    excess = np.maximum(share - overall[label], 0.0)
+    distance: Floats = np.zeros(clients)
+    np.add.at(distance, owner, excess)
+    return distance, np.bincount(owner, minlength=clients)
+
+
+def shortened(text: str, width: int = 100) -> str:
+    """Return a text on one line of limited width.
+
+    >>> shortened("a long text", width=6)
+    'a lon…'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def draw(data: FederatedData, path: str | PathLike[str]) -> None:
+    """Draw the labels of some clients and the sizes of all."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "a picture of the clients needs matplotlib: pip install 'lightning-fedhpo[plot]', or call describe() "
+            "without a path."
+        ) from error
+    sizes = data.sizes("train")
+    by_size = np.argsort(-sizes, kind="stable")
+    chosen = by_size[np.unique(np.linspace(0, len(by_size) - 1, min(DRAWN, len(by_size))).astype(np.int64))]
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    try:
+        owners, labels, names = labels_of(data)
+    except (TypeError, ValueError):
+        left.barh(np.arange(len(chosen)), sizes[chosen])
+    else:
+        colours = figure_colours(len(names))
+        start = np.zeros(len(chosen))
+        for number, name in enumerate(names):
+            counts = np.bincount(owners[labels == number], minlength=data.clients)[chosen]
+            left.barh(np.arange(len(chosen)), counts, left=start, color=colours[number], label=str(name))
+            start = start + counts
+        if len(names) <= 2 * SHOWN:
+            left.legend(title="label", fontsize="x-small", ncols=2)
+    left.invert_yaxis()
+    left.set(xlabel="training examples", ylabel=f"{len(chosen)} of {data.clients} clients, by size", yticks=[])
+    right.hist(sizes, bins=min(50, max(5, len(sizes) // 4)))
+    right.set(xlabel="training examples of a client", ylabel="clients")
+    figure.suptitle(shortened(repr(data.partition)))
+    figure.savefig(path)
+
+
+def figure_colours(count: int) -> list[tuple[float, ...]]:
+    """Return as many colours as there are labels, told apart as well as their number allows."""
+    from matplotlib import colormaps
+
+    scheme = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
+    return [tuple(scheme(i if count <= 20 else i / count)) for i in range(count)]

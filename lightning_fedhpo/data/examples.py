@@ -1,0 +1,125 @@
+"""What an executor trains on: one client's examples, ready to be cut into batches.
+
+A round is a great many short trainings, so the path over tensors does as little as possible: a client's rows are
+gathered once, and a batch is one `index_select` per tensor, in the container that a `DataLoader` would give.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+class Examples(ABC):
+    """The examples of one client; positions count from 0 to ``len(examples) - 1``.
+
+    Example:
+        >>> import torch
+        >>> examples = TensorExamples([torch.arange(10.0), torch.arange(10)], keys=None, rows=torch.tensor([7, 8, 9]))
+        >>> len(examples), examples.take(torch.tensor([2, 0]))
+        (3, [tensor([9., 7.]), tensor([9, 7])])
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    @abstractmethod
+    def take(self, positions: Tensor) -> Any:
+        """Return the collated batch of these positions, given as a one-dimensional integer tensor."""
+
+    @abstractmethod
+    def slice(self, start: int, stop: int) -> Any:
+        """Return the collated batch of consecutive positions; where there are tensors, it is made of views."""
+
+
+class TensorExamples(Examples):
+    """Examples that are rows of tensors.
+
+    Args:
+        tensors: The columns of the whole data set.
+        keys: The columns' names when a batch is a dict, None when it is a list.
+        rows: Which rows belong to the client.
+    """
+
+    __slots__ = ("_elsewhere", "_keys", "_length", "_tensors")
+
+    def __init__(self, tensors: Sequence[Tensor], keys: Sequence[str] | None, rows: Tensor) -> None:
+        self._elsewhere = any([t.is_cuda or t.is_mps for t in tensors])
+        self._tensors = (
+            [select(t, rows) for t in tensors] if self._elsewhere else [t.index_select(0, rows) for t in tensors]
+        )
+        self._keys = keys
+        self._length = rows.shape[0]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, positions: Tensor) -> Any:
+        """Return a batch of copied rows."""
+        if self._elsewhere:
+            batch = [select(t, positions) for t in self._tensors]
+        else:
+            batch = [t.index_select(0, positions) for t in self._tensors]
+        return batch if self._keys is None else dict(zip(self._keys, batch, strict=True))
+
+    def slice(self, start: int, stop: int) -> Any:
+        """Return a batch of views."""
+        batch = [t[start:stop] for t in self._tensors]
+        return batch if self._keys is None else dict(zip(self._keys, batch, strict=True))
+
+
+class ItemExamples(Examples):
+    """Examples of any map-style data set, fetched and collated when they are asked for.
+
+    Args:
+        dataset: The whole data set.
+        collate_fn: Makes a batch of a list of examples.
+        rows: Which of its examples belong to the client.
+    """
+
+    __slots__ = ("_collate", "_dataset", "_rows")
+
+    def __init__(self, dataset: Dataset[Any], collate_fn: Callable[[list[Any]], Any], rows: Tensor) -> None:
+        self._dataset = dataset
+        self._collate = collate_fn
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows.shape[0]
+
+    def take(self, positions: Tensor) -> Any:
+        """Return the collated batch."""
+        return self._collate(fetch(self._dataset, self._rows[positions].tolist()))
+
+    def slice(self, start: int, stop: int) -> Any:
+        """Return the collated batch."""
+        return self._collate(fetch(self._dataset, self._rows[start:stop].tolist()))
+
+
+def select(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Return rows of a tensor that may live on another device than their numbers.
+
+    >>> import torch
+    >>> select(torch.arange(4), torch.tensor([3, 1])).tolist()
+    [3, 1]
+    """
+    return tensor.index_select(0, rows.to(tensor.device))
+
+
+def fetch(dataset: Dataset[Any], rows: list[int]) -> list[Any]:
+    """Return the examples as a `DataLoader` gets them: all at once where the data set can.
+
+    >>> fetch("abcd", [3, 0])
+    ['d', 'a']
+    """
+    at_once = getattr(dataset, "__getitems__", None)
+    if at_once is not None:
+        return list(at_once(rows))
+    return [dataset[row] for row in rows]

@@ -1,0 +1,267 @@
+"""FederatedData: a data set, or a data module, as clients with training, validation and test examples of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from lightning import LightningDataModule
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.data import describe as description
+from lightning_fedhpo.data.assignment import Partition, check_count
+from lightning_fedhpo.data.columns import as_dataset
+from lightning_fedhpo.data.datamodule import TRANSFER_HOOKS, open_datamodule, overrides
+from lightning_fedhpo.data.examples import Examples
+from lightning_fedhpo.data.grouping import Ints
+from lightning_fedhpo.data.parts import By
+from lightning_fedhpo.data.splits import Federation, Source, Split, build, fingerprint
+from lightning_fedhpo.types import SPLITS
+
+BATCH_SIZE = 32
+EVAL_BATCH_SIZE = 512
+
+
+class FederatedData(LightningDataModule):
+    """A data set shared out to clients.
+
+    A client without validation examples trains, and takes no part in scores; a client without training examples is an
+    error. Tensors are indexed directly; any other map-style data set is fetched example by example and collated as a
+    `DataLoader` does it.
+
+    A data module's training, validation and test sets are partitioned alike, and its batch size, `collate_fn`,
+    `drop_last` and batch transfer hooks are kept. It is prepared and set up once, when the clients are first needed,
+    and never torn down, since its data sets stay in use. A set it does not have is made from each client's training
+    examples, in the ratio of the fractions (and with the training set's transforms); a fraction of 0 leaves it empty.
+
+    Args:
+        dataset: A map-style data set, tensors of equal length in a tuple, a list or a dict (whose batches are dicts
+            then), or a LightningDataModule.
+        partition: Who owns which example: `Iid`, `Dirichlet`, `Shards`, `Quantity` or `Natural`.
+        fractions: How a client's examples are split into training, validation and test. Counts are rounded to the
+            nearest; a client of three examples or more has at least one of each part whose fraction is above 0, and
+            training never ends up empty.
+        seed: Draws the partition and the splits.
+        batch_size: The local batch size unless one is set or tuned. Default: the data module's, else 32.
+        eval_batch_size: The batch size of validation and test. Default: the data module's for validation, else 512.
+        collate_fn: Makes a batch of a list of examples. Default: the data module's, else torch's.
+        targets: An integer label per example for partitions by label and for `describe`: a sequence, a column's name, a
+            function of the example, or a dict of these per split. Default: the data set's `targets` or `labels`, the
+            last of its tensors, or the last element of each example.
+
+    Example:
+        >>> from lightning_fedhpo.data import Dirichlet, FederatedData
+        >>> x, y = torch.zeros(1000, 20), torch.arange(1000) % 10
+        >>> data = FederatedData((x, y), Dirichlet(clients=50, alpha=0.5, min_size=10), seed=1)
+        >>> len(data), data.batch_size, bool(data.sizes("train").min() >= 8)
+        (50, 32, True)
+        >>> features, labels = data.examples(client=3, split="train").take(torch.tensor([0]))
+        >>> features.shape
+        torch.Size([1, 20])
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any] | Sequence[Any] | Mapping[str, Tensor] | LightningDataModule,
+        partition: Partition | None = None,
+        *,
+        fractions: Sequence[float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+        batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        targets: By | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(partition, Partition) or isinstance(partition, type):
+            raise TypeError(
+                "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
+                f"classes_per_client), Quantity(clients, alpha) or Natural(by), got {partition!r}."
+            )
+        if isinstance(dataset, FederatedData):
+            raise TypeError("`dataset` is a FederatedData already: pass the data set or data module it was made of.")
+        for name, size in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
+            if size is not None:
+                check_count(name, size)
+        self.partition = partition
+        self.fractions = check_fractions(fractions)
+        self.seed = check_seed(seed)
+        self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
+        self._collate_fn, self._targets = collate_fn, targets
+        self._module = dataset if isinstance(dataset, LightningDataModule) else None
+        self._prepared = self._module is None
+        self._federation: Federation | None = None
+        self._fingerprint: str | None = None
+        if self._module is None:
+            self._share_out({"train": Source(as_dataset(dataset))})
+            return
+        self.prepare_data_per_node = self._module.prepare_data_per_node
+        for name in TRANSFER_HOOKS:  # on the instance, and only if there is one: Lightning asks whether we override it
+            if overrides(self._module, name):
+                setattr(self, name, getattr(self._module, name))
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return self._built().clients
+
+    def __len__(self) -> int:
+        return self.clients
+
+    @property
+    def names(self) -> NDArray[Any] | None:
+        """What the clients are called in the data (`Natural`), else None."""
+        return self._built().names
+
+    @property
+    def batch_size(self) -> int:
+        """The local batch size that holds if no tuner sets one."""
+        return self._batch_size or self._split("train").source.batch_size or BATCH_SIZE
+
+    @property
+    def eval_batch_size(self) -> int:
+        """The batch size of validation and test."""
+        if self._eval_batch_size is not None:
+            return self._eval_batch_size
+        val = self._split("val").source
+        made_of_train = val is self._split("train").source
+        return EVAL_BATCH_SIZE if made_of_train else val.batch_size or EVAL_BATCH_SIZE
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether the last, smaller batch of local training is left out."""
+        return self._split("train").source.drop_last
+
+    def sizes(self, split: str) -> NDArray[np.int64]:
+        """Return every client's number of examples in a split."""
+        return self._split(split).sizes
+
+    def indices(self, client: int, split: str = "train") -> Ints:
+        """Return the positions of a client's examples in ``dataset(split)``: a view, not to be written to."""
+        return self._split(split).indices(client)
+
+    def order(self, split: str = "train") -> Ints:
+        """Return the positions of all clients' examples in ``dataset(split)``, the first client's first."""
+        return self._split(split).order
+
+    def examples(self, client: int, split: str = "train") -> Examples:
+        """Return a client's examples, ready to be cut into batches."""
+        return self._split(split).examples(client)
+
+    def dataset(self, split: str = "train") -> Dataset[Any]:
+        """Return the data set that a split's positions refer to."""
+        return self._split(split).source.dataset
+
+    def labels(self, split: str = "train") -> Ints:
+        """Return an integer label for each example of ``dataset(split)``."""
+        self._split(split)
+        return self._built().parts[split].labels
+
+    def fingerprint(self) -> str:
+        """Return a hash of who has which examples in which split: the same federation, the same string."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self._built())
+        return self._fingerprint
+
+    def describe(self, path: str | PathLike[str] | None = None) -> None:
+        """Print the clients' number, sizes and labels; with a path, draw them into a picture too."""
+        description.describe(self, path)
+
+    def prepare_data(self) -> None:
+        """Let the data module prepare its data, once."""
+        if self._module is not None and not self._prepared:
+            self._module.prepare_data()
+        self._prepared = True
+
+    def setup(self, stage: str | None = None) -> None:
+        """Share out the examples, at the first call."""
+        if self._module is None or self._federation is not None:
+            return
+        if self.trainer is not None:
+            self._module.trainer = self.trainer
+        self._share_out(open_datamodule(self._module))
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return a loader of all clients' training examples, shuffled."""
+        return self._split("train").loader(self.batch_size, self._generator(), shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Any] | list[DataLoader[Any]]:
+        """Return a loader of all clients' validation examples; an empty list if there are none."""
+        return self._pooled("val")
+
+    def test_dataloader(self) -> DataLoader[Any] | list[DataLoader[Any]]:
+        """Return a loader of all clients' test examples; an empty list if there are none."""
+        return self._pooled("test")
+
+    def predict_dataloader(self) -> Any:
+        """Return the data module's own loader for prediction if it has one, else a loader of all test examples."""
+        if self._module is not None and overrides(self._module, "predict_dataloader"):
+            self._built()
+            self._module.setup("predict")
+            return self._module.predict_dataloader()
+        return self._pooled("test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the data module's state; the clients follow from the arguments."""
+        return {} if self._module is None else self._module.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Hand the data module its state."""
+        if self._module is not None:
+            self._module.load_state_dict(state_dict)
+
+    def _share_out(self, sources: Mapping[str, Source]) -> None:
+        if self._collate_fn is not None:
+            sources = {name: replace(source, collate_fn=self._collate_fn) for name, source in sources.items()}
+        self._federation = build(sources, self.partition, self.fractions, self.seed, self._targets)
+
+    def _built(self) -> Federation:
+        if self._federation is None:
+            if self.trainer is None:  # a trainer prepares the data itself, on one process per node
+                self.prepare_data()
+            self.setup()
+        return self._federation  # type: ignore[return-value]  # set up just now at the latest
+
+    def _split(self, split: str) -> Split:
+        federation = self._federation or self._built()
+        try:
+            return federation.splits[split]
+        except KeyError:
+            raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.") from None
+
+    def _pooled(self, split: str) -> DataLoader[Any] | list[DataLoader[Any]]:
+        pool = self._split(split)
+        return pool.loader(self.eval_batch_size, self._generator()) if len(pool.order) else []
+
+    def _generator(self) -> torch.Generator:
+        # A loader without one draws from torch's global generator, even if it does not shuffle.
+        return torch.Generator().manual_seed(seeding.key(self.seed, seeding.BATCHES, client=-1))
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Return the fractions of training, validation and test examples, or raise if they are none.
+
+    >>> check_fractions([0.5, 0.5, 0])
+    (0.5, 0.5, 0.0)
+    """
+    values = tuple(float(fraction) for fraction in fractions)
+    if len(values) != 3 or not all(value >= 0 for value in values) or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
+        raise ValueError(
+            "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
+            f"first above 0, got {values}: for instance (0.8, 0.1, 0.1)."
+        )
+    return values[0], values[1], values[2]
+
+
+def check_seed(seed: int) -> int:
+    """Return the seed, or raise if it is not a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"`seed` must be a whole number of at least 0, got {seed!r}.")
+    return int(seed)

@@ -1,0 +1,118 @@
+"""Who gets how much of which class: the mathematics behind :class:`Dirichlet` and :class:`Shards`.
+
+Everything is a matrix of weights, one row per class and one column per client; rounding it gives counts, and the counts
+give owners. The same matrix serves every split, so that a client's validation set looks like its training set.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.data.grouping import Floats, Ints, even, group, index_type, spread
+
+TRIES = 200
+"""How often the clients below the minimum are redrawn before it is an error."""
+
+
+def log_gamma(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> Floats:
+    """Draw logarithms of Gamma(alpha) variables.
+
+    Gamma(a) is Gamma(a + 1) U^(1/a); in logarithms a tiny `alpha` does not underflow to a row of zeros.
+    """
+    return np.log(rng.standard_gamma(alpha + 1.0, shape)) + np.log1p(-rng.random(shape)) / alpha
+
+
+def softmax(logs: Floats, axis: int) -> Floats:
+    """Return what is proportional to the exponentials and sums to one along an axis."""
+    weights = np.exp(logs - logs.max(axis=axis, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=axis, keepdims=True))
+
+
+def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, minimum: int) -> Floats:
+    """Draw each class's shares over the clients from Dirichlet(alpha) until every client has enough.
+
+    Only the clients that fall short are drawn anew. Redrawing the whole federation, as is usual, never ends with
+    thousands of clients.
+
+    Raises:
+        ValueError: If some client is still short after :data:`TRIES` draws.
+    """
+    logs = log_gamma(rng, alpha, (len(totals), clients))
+    for _ in range(TRIES):
+        weights = softmax(logs, axis=1)
+        short = np.flatnonzero(spread(weights, totals).sum(axis=0) < minimum)
+        if not short.size:
+            return weights
+        logs[:, short] = log_gamma(rng, alpha, (len(totals), short.size))
+    raise ValueError(
+        f"every client needs at least min_size={minimum} training examples, after {TRIES} draws {short.size} of "
+        f"{clients} have fewer: choose a larger `alpha` (now {alpha}), fewer `clients`, a smaller `min_size`, or "
+        "`balanced=True`."
+    )
+
+
+def balanced_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, steps: int = 50) -> Floats:
+    """Draw each client's class mixture from Dirichlet(alpha) and fit it to the classes there are.
+
+    The mixtures alone would ask for more of some class than exists. Scaling rows and columns in turn (iterative
+    proportional fitting) gives the closest matrix with the right class totals and equal clients.
+    """
+    mixture = np.maximum(softmax(log_gamma(rng, alpha, (len(totals), clients)), axis=0), 1e-9)
+    target = np.maximum(totals, 1e-3)[:, None]  # a class that only the other splits have keeps a finite weight
+    for _ in range(steps):
+        mixture *= 1.0 / mixture.sum(axis=0)
+        mixture *= target / mixture.sum(axis=1, keepdims=True)
+    return mixture
+
+
+def deal_classes(rng: np.random.Generator, classes: int, clients: int, each: int) -> Floats:
+    """Give every client `each` distinct classes, and every class as many clients as any other.
+
+    A shuffled deck with one card per class is dealt round and round until it comes out even, then a newly shuffled one
+    is taken. Consecutive cards of a deck that repeats are distinct, and a finished deck leaves no class behind.
+
+    Returns:
+        Weights of one and zero, a row per class and a column per client.
+    """
+    laps = each // math.gcd(classes, each)
+    served = laps * classes // each
+    decks = -(-clients // served)
+    cards = rng.permuted(np.tile(np.arange(classes), (decks, 1)), axis=1)
+    hands = np.tile(cards, (1, laps)).reshape(-1, each)[:clients]
+    weights = np.zeros((classes, clients))
+    weights[hands, np.arange(clients)[:, None]] = 1.0
+    return weights
+
+
+def deal(rng: np.random.Generator, labels: Ints, counts: NDArray[np.int64]) -> Ints:
+    """Return an owner per example such that client i gets ``counts[c, i]`` random examples of class c.
+
+    >>> labels = np.array([0, 0, 0, 1])
+    >>> owners = deal(np.random.default_rng(0), labels, np.array([[1, 2], [1, 0]]))
+    >>> sorted(owners[:3].tolist()), owners[3].item()
+    ([0, 1, 1], 0)
+    """
+    classes, clients = counts.shape
+    order, _ = group(labels, classes, rng)
+    owners = np.empty(len(labels), dtype=index_type(clients))
+    owners[order] = np.repeat(np.tile(np.arange(clients, dtype=owners.dtype), classes), counts.ravel())
+    return owners
+
+
+def level(rng: np.random.Generator, owners: Ints, clients: int) -> Ints:
+    """Return owners with random examples moved from clients above an equal share to those below it.
+
+    >>> np.bincount(level(np.random.default_rng(0), np.array([0, 0, 0, 1]), 2)).tolist()
+    [2, 2]
+    """
+    order, offsets = group(owners, clients, rng)
+    sizes, target = np.diff(offsets), even(len(owners), clients)
+    place = np.arange(len(owners)) - np.repeat(offsets[:-1], sizes)
+    surplus = order[place >= np.repeat(target, sizes)]
+    missing = np.repeat(np.arange(clients, dtype=owners.dtype), np.maximum(target - sizes, 0))
+    owners = owners.copy()
+    owners[surplus] = rng.permutation(missing)
+    return owners

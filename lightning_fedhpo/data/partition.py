@@ -1,0 +1,247 @@
+"""Who owns which example: partitions of a data set into clients.
+
+A partition has one method, ``assign(parts, rng)``: it gets the data sets to share out (one, or a data module's
+training, validation and test sets) and returns an owner per example of each. What is drawn is drawn once and used for
+all of them, so that a client's parts are alike. The first part is the training set, the one minimum sizes are about.
+
+The label-skewed partitions follow Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated
+Visual Classification" (2019), Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study" (ICDE 2022),
+and McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (AISTATS 2017).
+Deviations: `Dirichlet` redraws the clients that are too small and not the whole federation; `Shards` deals classes and
+not slices of a sorted list, so that a client has exactly its number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from reprlib import repr as short_repr
+from typing import Literal
+
+import numpy as np
+
+from lightning_fedhpo.data import label_skew
+from lightning_fedhpo.data.assignment import Assignment, check_alpha, check_count, check_enough, dealt
+from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, spread
+from lightning_fedhpo.data.parts import By, Part
+
+
+@dataclass(frozen=True)
+class Iid:
+    """Equal shares of a shuffled data set.
+
+    Args:
+        clients: The number of clients.
+
+    Example:
+        >>> import torch
+        >>> from lightning_fedhpo.data import FederatedData
+        >>> FederatedData([torch.zeros(100, 3)], Iid(clients=10)).sizes("train").tolist()
+        [8, 8, 8, 8, 8, 8, 8, 8, 8, 8]
+    """
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Shuffle each part and cut it into equal pieces."""
+        check_enough(parts[0], self.clients, 1)
+        return Assignment([dealt(rng, even(len(part), self.clients)) for part in parts], self.clients)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Quantity skew: alike examples, but some clients have many and others few.
+
+    Args:
+        clients: The number of clients.
+        alpha: Their shares are drawn from Dirichlet(alpha): the smaller, the more unequal.
+        min_size: What every client has before the rest is shared out.
+
+    Example:
+        >>> import torch
+        >>> from lightning_fedhpo.data import FederatedData
+        >>> data = FederatedData([torch.zeros(100, 3)], Quantity(clients=4, alpha=0.5), fractions=(1, 0, 0))
+        >>> int(data.sizes("train").sum())
+        100
+    """
+
+    clients: int
+    alpha: float = 0.5
+    min_size: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_count("min_size", self.min_size)
+        check_alpha(self.alpha)
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Share out every part in the same unequal proportions."""
+        check_enough(parts[0], self.clients, self.min_size)
+        weights = label_skew.softmax(label_skew.log_gamma(rng, self.alpha, (1, self.clients)), axis=1)
+        owners = []
+        for part in parts:
+            least = self.min_size if part is parts[0] else 0
+            counts = least + spread(weights, np.array([len(part) - least * self.clients]))[0]
+            owners.append(dealt(rng, counts))
+        return Assignment(owners, self.clients)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Label skew: classes are unevenly spread over the clients.
+
+    Unbalanced, every class is shared out by its own draw from Dirichlet(alpha) over the clients, so sizes differ too
+    (Li et al.). Balanced, every client has its own class mixture from Dirichlet(alpha) and all have the same size (Hsu
+    et al.).
+
+    Args:
+        clients: The number of clients.
+        alpha: The smaller, the fewer classes a client has; the larger, the closer to IID.
+        min_size: The fewest training examples (before any are held out) a client may have.
+        balanced: Whether clients are of equal size.
+
+    Example:
+        >>> import torch
+        >>> from lightning_fedhpo.data import FederatedData
+        >>> data = FederatedData((torch.zeros(99, 3), torch.arange(99) % 5), Dirichlet(clients=10, alpha=0.5))
+        >>> data.clients, sum(int(data.sizes(split).sum()) for split in ("train", "val", "test"))
+        (10, 99)
+    """
+
+    clients: int
+    alpha: float
+    min_size: int = 1
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_count("min_size", self.min_size)
+        check_alpha(self.alpha)
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Draw the shares once and deal every part by them."""
+        check_enough(parts[0], self.clients, self.min_size)
+        labels, names = dense([part.labels for part in parts])
+        totals = [np.bincount(numbers, minlength=len(names)) for numbers in labels]
+        if self.balanced:
+            weights = label_skew.balanced_shares(rng, totals[0], self.clients, self.alpha)
+        else:
+            weights = label_skew.class_shares(rng, totals[0], self.clients, self.alpha, self.min_size)
+        owners = [
+            label_skew.deal(rng, numbers, spread(weights, total)) for numbers, total in zip(labels, totals, strict=True)
+        ]
+        if self.balanced:
+            owners = [label_skew.level(rng, owner, self.clients) for owner in owners]
+        return Assignment(owners, self.clients)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Label skew of the hard kind: every client has a few classes and nothing else.
+
+    Classes are dealt to the clients so that all have as many owners, and a class's examples are shared equally among
+    its owners.
+
+    Args:
+        clients: The number of clients.
+        classes_per_client: How many classes each has.
+
+    Example:
+        >>> import torch
+        >>> from lightning_fedhpo.data import FederatedData
+        >>> labels = torch.arange(100) % 10
+        >>> data = FederatedData((torch.zeros(100, 3), labels), Shards(clients=20, classes_per_client=2))
+        >>> len(set(labels[data.indices(client=7, split="train")].tolist()))
+        2
+    """
+
+    clients: int
+    classes_per_client: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_count("classes_per_client", self.classes_per_client)
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Deal the classes once and share out every part by them."""
+        check_enough(parts[0], self.clients, 1)
+        labels, names = dense([part.labels for part in parts])
+        each, classes = self.classes_per_client, len(names)
+        if each > classes:
+            raise ValueError(
+                f"`classes_per_client` must be at most the number of classes, got {each} with {classes} classes."
+            )
+        if self.clients * each < classes:
+            raise ValueError(
+                f"every class needs an owner: {self.clients} clients of {each} classes cannot hold {classes}. "
+                "Choose more `clients` or more `classes_per_client`."
+            )
+        weights = label_skew.deal_classes(rng, classes, self.clients, each)
+        counts = [spread(weights, np.bincount(numbers, minlength=classes)) for numbers in labels]
+        empty = np.flatnonzero(counts[0].sum(axis=0) == 0)
+        if empty.size:
+            raise ValueError(
+                f"every client needs a training example, {empty.size} of {self.clients} have none (the first is client "
+                f"{empty[0]}): their classes have fewer examples than owners. Choose fewer `clients` or more "
+                "`classes_per_client`."
+            )
+        return Assignment([label_skew.deal(rng, n, c) for n, c in zip(labels, counts, strict=True)], self.clients)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Natural:
+    """The clients the data came with: writers, roles, hospitals, domains.
+
+    Args:
+        by: An owner (integer or string) per example as a sequence, array or tensor; a column's name; or a function of
+            the example. For a data module with several splits, values come as ``{"train": …, "val": …, "test": …}``.
+        min_size: The fewest training examples (before any are held out) a client may have.
+        below: What happens to smaller clients: ``"error"``, or ``"drop"`` leaves them and their examples out.
+
+    Example:
+        >>> import torch
+        >>> from lightning_fedhpo.data import FederatedData
+        >>> writers = ["ann", "bob", "ann", "cleo", "bob", "ann"]
+        >>> data = FederatedData([torch.arange(6)], Natural(writers, min_size=2, below="drop"), fractions=(1, 0, 0))
+        >>> data.names.tolist(), data.sizes("train").tolist()
+        (['ann', 'bob'], [3, 2])
+    """
+
+    by: By
+    min_size: int = 1
+    below: Literal["error", "drop"] = "error"
+
+    def __post_init__(self) -> None:
+        check_count("min_size", self.min_size)
+        if self.below not in ("error", "drop"):
+            raise ValueError(f'`below` must be "error" or "drop", got {self.below!r}.')
+
+    def __repr__(self) -> str:
+        return f"Natural(by={short_repr(self.by)}, min_size={self.min_size}, below={self.below!r})"
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Number the owners of all parts together."""
+        values = [part.values(self.by, "by") for part in parts]
+        for part, owner in zip(parts, values, strict=True):
+            if len(owner) and owner.dtype.kind not in "iubUS":
+                raise TypeError(
+                    f"owners must be integers or strings, `by` gives {owner.dtype} for the {part.name} set."
+                )
+        owners, names = dense(values)
+        sizes = np.bincount(owners[0], minlength=len(names))
+        small = sizes < self.min_size
+        if not small.any():
+            return Assignment(owners, len(names), names)
+        if self.below == "error":
+            first = int(np.flatnonzero(small)[0])
+            raise ValueError(
+                f"every client needs at least min_size={self.min_size} training examples, {small.sum()} of "
+                f"{len(names)} have fewer (the first is {names[first].item()!r} with {sizes[first]}): choose a smaller "
+                '`min_size`, or `below="drop"`.'
+            )
+        numbers: Ints = (np.cumsum(~small) - 1).astype(index_type(len(names)))
+        numbers[small] = -1
+        return Assignment([numbers[owner] for owner in owners], int((~small).sum()), names[~small])

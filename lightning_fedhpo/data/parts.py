@@ -1,0 +1,128 @@
+"""A part is one data set that a partition shares out, and what it can be asked: its labels, a value per example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lightning_fedhpo.data.columns import LABELS, as_array, column_names, stored
+from lightning_fedhpo.data.grouping import Ints
+
+By = str | Callable[[Any], Any] | Sequence[Any] | Tensor | NDArray[Any] | Mapping[str, Any]
+"""A value per example: a column's name, a function of the example, the values, or one of these for each split."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One data set to be shared out.
+
+    Args:
+        name: The split it belongs to.
+        dataset: The examples.
+        targets: Where their labels are, if not where they are looked for.
+        alone: Whether it is the only part, so that plain values can be meant for it.
+
+    Example:
+        >>> Part("train", [("a", 0), ("b", 1)]).labels.tolist()
+        [0, 1]
+    """
+
+    name: str
+    dataset: Dataset[Any]
+    targets: By | None = None
+    alone: bool = True
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # map-style, checked when it came in
+
+    @cached_property
+    def labels(self) -> Ints:
+        """One integer label per example."""
+        if self.targets is not None:
+            labels = self.values(self.targets, "targets")
+        else:
+            found = stored(self.dataset, [*LABELS, -1])
+            labels = as_array([label_of(self.dataset[i]) for i in range(len(self))]) if found is None else found
+        if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != len(self):
+            raise ValueError(
+                f"labels must be one integer per example, the {self.name} set of {len(self)} has {shown(labels)}: pass "
+                "`targets=` (a sequence, a column's name or a function of the example), or choose a partition that "
+                "needs no labels (Iid, Quantity, Natural)."
+            )
+        return labels
+
+    def values(self, by: By, argument: str) -> NDArray[Any]:
+        """Return one value per example; `argument` is what the user calls it."""
+        if isinstance(by, Mapping):
+            if self.name not in by:
+                raise ValueError(f"`{argument}` must cover every split, got {sorted(by)} without {self.name!r}.")
+            return replace(self, alone=True).values(by[self.name], argument)
+        if isinstance(by, str):
+            values = self.column(by, argument)
+        elif callable(by):
+            values = as_array([by(self.dataset[i]) for i in range(len(self))])
+        elif self.alone:
+            values = as_array(by)
+        else:
+            raise TypeError(
+                f"`{argument}` must say which split its values are for, got {type(by).__name__}: give them as "
+                '{"train": …, "val": …, "test": …}, a column\'s name, or a function of the example.'
+            )
+        if values.ndim != 1 or len(values) != len(self):
+            raise ValueError(
+                f"`{argument}` must be one value per example, {len(self)} in the {self.name} set, got {shown(values)}."
+            )
+        return values
+
+    def column(self, name: str, argument: str) -> NDArray[Any]:
+        """Return a column by its name."""
+        values = stored(self.dataset, [name])
+        if values is not None:
+            return values
+        first = self.dataset[0] if len(self) else None
+        if isinstance(first, Mapping) and name in first:
+            return as_array([self.dataset[i][name] for i in range(len(self))])
+        known = list(first) if isinstance(first, Mapping) else column_names(self.dataset)
+        raise ValueError(
+            f"`{argument}` must name a column of the {self.name} set, got {name!r}; "
+            + (
+                f"it has {known}."
+                if known
+                else "its examples have no names: pass the values, or a function of the example."
+            )
+        )
+
+
+def label_of(example: Any) -> Any:
+    """Return an example's label: the last element, or the entry that is named like one.
+
+    >>> label_of(("text", 3)), label_of({"x": 0.5, "label": 2})
+    (3, 2)
+    """
+    if isinstance(example, Mapping):
+        for name in LABELS:
+            if name in example:
+                return example[name]
+        raise ValueError(f"no label among an example's entries {list(example)}: name it with `targets=`.")
+    if isinstance(example, (tuple, list)) and len(example) > 1:
+        return example[-1]
+    raise ValueError(
+        f"an example without a label, a {type(example).__name__}: pass `targets=`, or choose a partition that needs no "
+        "labels (Iid, Quantity, Natural)."
+    )
+
+
+def shown(values: NDArray[Any]) -> str:
+    """Return what an array is, for a message.
+
+    >>> import numpy as np
+    >>> shown(np.zeros((2, 3)))
+    'float64 of shape (2, 3)'
+    """
+    return f"{values.dtype} of shape {values.shape}"

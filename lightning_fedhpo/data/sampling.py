@@ -1,0 +1,37 @@
+"""Which clients take part in a round."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def uniform(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.int64]:
+    """Draw distinct clients, every set and every order of them equally likely.
+
+    The cost depends on the cohort and not on the federation: numpy draws a small sample from many by Floyd's method.
+
+    Args:
+        rng: Where the draw comes from.
+        clients: The number of clients there are.
+        cohort: The number of clients wanted.
+
+    Returns:
+        Their numbers.
+
+    Raises:
+        ValueError: If the cohort is empty or larger than the federation.
+
+    Example:
+        >>> drawn = uniform(np.random.default_rng(0), clients=1_000_000, cohort=3)
+        >>> len(set(drawn.tolist()))
+        3
+    """
+    if cohort < 1:
+        raise ValueError(f"`cohort` must be at least 1, got {cohort}.")
+    if cohort > clients:
+        raise ValueError(
+            f"`cohort` must not exceed the number of clients, got {cohort} with {clients} clients: "
+            f"choose a cohort of at most {clients}, or a partition into more clients."
+        )
+    return rng.choice(clients, size=cohort, replace=False)

@@ -1,0 +1,174 @@
+"""Generated federations: clients that differ in size, in what they see and in how they label it.
+
+The first follows the idea of the synthetic sets of Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys
+2020): labels are the largest of some linear functions, and clients differ in these functions and in where their inputs
+are. Deviation: clients share one linear map and add their own to it, so that a single global model can learn something;
+there each client's map is drawn on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.data.assignment import check_count
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.grouping import Floats
+from lightning_fedhpo.data.partition import Natural
+
+
+def synthetic_classification(
+    clients: int = 100,
+    examples: int = 100,
+    features: int = 20,
+    classes: int = 5,
+    *,
+    concept: float = 0.5,
+    shift: float = 0.5,
+    noise: float = 0.5,
+    size_spread: float = 0.6,
+    min_size: int = 10,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    batch_size: int | None = None,
+    eval_batch_size: int | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """Generate a classification problem whose clients differ.
+
+    Args:
+        clients: The number of clients.
+        examples: The mean number of examples per client.
+        features: The length of an input; later features vary less.
+        classes: The number of labels.
+        concept: How much clients differ in how they label; 0 is one rule for all.
+        shift: How much clients differ in where their inputs lie.
+        noise: How random labels are; 0 makes them a function of the input.
+        size_spread: How unequal sizes are: the standard deviation of their logarithm.
+        min_size: The fewest examples of a client.
+        fractions: A client's training, validation and test shares.
+        batch_size: The local batch size.
+        eval_batch_size: The batch size of validation and test.
+        seed: Draws everything.
+
+    Returns:
+        Clients of pairs ``(x, y)``.
+
+    Example:
+        >>> data = synthetic_classification(clients=10, features=4)
+        >>> x, y = data.examples(client=0).slice(0, 2)
+        >>> x.shape, y.shape
+        (torch.Size([2, 4]), torch.Size([2]))
+    """
+    check_problem(clients, examples, classes, min_size)
+    check_count("features", features)
+    rng = seeding.rng(seed, seeding.SYNTHETIC)
+    owner = owners(rng, clients, examples, min_size, size_spread)
+    scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
+    x = (shift * rng.standard_normal((clients, features)))[owner] + rng.standard_normal((len(owner), features))
+    x *= scale
+    shared = 3.0 * rng.standard_normal((features, classes))
+    # A client adds a map of rank one and an offset to the shared map: no matrix per example is ever made.
+    direction = rng.standard_normal((clients, features))
+    effect, offset = rng.standard_normal((2, clients, classes))
+    own = (x * direction[owner]).sum(axis=1, keepdims=True) * effect[owner] + offset[owner]
+    y = (x @ shared + concept * own + noise * rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
+    return federate(x, y, owner, fractions, batch_size, eval_batch_size, seed)
+
+
+def synthetic_images(
+    clients: int = 50,
+    examples: int = 60,
+    size: int = 8,
+    classes: int = 4,
+    *,
+    skew: float = 1.0,
+    style: float = 0.3,
+    noise: float = 0.5,
+    size_spread: float = 0.6,
+    min_size: int = 10,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    batch_size: int | None = None,
+    eval_batch_size: int | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """Generate tiny grey images: a pattern per class, moved about, in a brightness and contrast of the client's own.
+
+    Args:
+        clients: The number of clients.
+        examples: The mean number of images per client.
+        size: Height and width of an image.
+        classes: The number of patterns.
+        skew: How unequally a client's labels are spread; 0 makes all labels equally likely.
+        style: How much clients differ in brightness and contrast.
+        noise: The standard deviation of the noise on every pixel; patterns have one of 1.
+        size_spread: How unequal sizes are: the standard deviation of their logarithm.
+        min_size: The fewest images of a client.
+        fractions: A client's training, validation and test shares.
+        batch_size: The local batch size.
+        eval_batch_size: The batch size of validation and test.
+        seed: Draws everything.
+
+    Returns:
+        Clients of pairs ``(image, label)``, an image being of shape (1, size, size).
+
+    Example:
+        >>> images, labels = synthetic_images(clients=5).examples(client=0).slice(0, 3)
+        >>> images.shape
+        torch.Size([3, 1, 8, 8])
+    """
+    check_problem(clients, examples, classes, min_size)
+    check_count("size", size)
+    rng = seeding.rng(seed, seeding.SYNTHETIC)
+    owner = owners(rng, clients, examples, min_size, size_spread)
+    taste = skew * rng.standard_normal((clients, classes))
+    y = (taste[owner] + rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
+    # The neighbours' mean makes blobs that survive a move by one pixel.
+    rough = rng.standard_normal((classes, size, size))
+    tall = rough + np.roll(rough, 1, axis=1)
+    patterns = (tall + np.roll(tall, 1, axis=2)) / 2.0
+    down, right = rng.integers(-1, 2, size=(2, len(owner), 1, 1))
+    grid = np.arange(size)
+    images = patterns[y[:, None, None], (grid[:, None] + down) % size, (grid[None, :] + right) % size]
+    contrast, brightness = np.exp(style * rng.standard_normal(clients)), style * rng.standard_normal(clients)
+    images = contrast[owner, None, None] * images + brightness[owner, None, None]
+    images += noise * rng.standard_normal(images.shape)
+    return federate(images[:, None], y, owner, fractions, batch_size, eval_batch_size, seed)
+
+
+def owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
+    """Return an owner per example, sizes being log-normal with the given mean above the minimum."""
+    above = np.exp(spread * rng.standard_normal(clients) - spread**2 / 2)
+    sizes = minimum + np.rint((examples - minimum) * above).astype(np.int64)
+    return np.repeat(np.arange(clients), sizes)
+
+
+def federate(
+    x: Floats,
+    y: NDArray[np.int64],
+    owner: NDArray[np.int64],
+    fractions: Sequence[float],
+    batch_size: int | None,
+    eval_batch_size: int | None,
+    seed: int,
+) -> FederatedData:
+    """Return arrays as a federation of tensors."""
+    tensors = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+    return FederatedData(
+        tensors, Natural(owner), fractions=fractions, seed=seed, batch_size=batch_size, eval_batch_size=eval_batch_size
+    )
+
+
+def check_problem(clients: int, examples: int, classes: int, min_size: int) -> None:
+    """Raise unless the numbers describe a classification problem."""
+    for name, value in (("clients", clients), ("examples", examples), ("classes", classes), ("min_size", min_size)):
+        check_count(name, value)
+    if classes < 2:
+        raise ValueError(f"`classes` must be at least 2, got {classes}: with one there is nothing to tell apart.")
+    if examples < min_size:
+        raise ValueError(
+            f"`examples` is the mean size and must be at least `min_size`, got {examples} with min_size={min_size}."
+        )

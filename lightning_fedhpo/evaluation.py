@@ -1,0 +1,143 @@
+"""How good an arm is on the clients' own examples: as the server has it, and fine-tuned on each client.
+
+Global is the arm's model on every client's examples; personalized is that model after the client's own training with
+the chosen configuration. Both are means over examples; the table of clients keeps what every client had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import seeding
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.rounds import weighted_mean
+from lightning_fedhpo.tracking.tables import Table
+from lightning_fedhpo.types import SPLITS, Config, Job
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.federation import FederatedData
+
+PERCENTILES = (10, 50, 90)
+
+
+class Evaluation(dict[str, dict[str, float]]):
+    """``{"global": {metric: value}, "personalized": {metric: value}}``, means over examples.
+
+    Attributes:
+        clients: One row a client: ``client``, ``examples``, ``global/<metric>``, ``personalized/<metric>``.
+
+    Example:
+        >>> rows = Table({"client": [0, 1], "examples": [3, 1], "global/acc": [1.0, 0.0], "personalized/acc": [1.0, 1.0]})
+        >>> evaluation = Evaluation(rows)
+        >>> evaluation["global"], evaluation.distribution["global"]["acc"]["mean"]
+        ({'acc': 0.75}, 0.5)
+    """
+
+    def __init__(self, clients: Table) -> None:
+        self.clients = clients
+        super().__init__({kind: self._means(kind) for kind in ("global", "personalized")})
+
+    @property
+    def distribution(self) -> dict[str, dict[str, dict[str, float]]]:
+        """The mean over clients, where every client counts alike, and percentiles over clients."""
+        return {
+            kind: {
+                name: {
+                    "mean": float(np.mean(values)),
+                    **{f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES},
+                }
+                for name, values in self._columns(kind).items()
+            }
+            for kind in self
+        }
+
+    def _columns(self, kind: str) -> dict[str, list[float]]:
+        prefix = f"{kind}/"
+        return {
+            column.removeprefix(prefix): [value for value in self.clients[column] if value is not None]
+            for column in self.clients.columns
+            if column.startswith(prefix)
+        }
+
+    def _means(self, kind: str) -> dict[str, float]:
+        means = {}
+        for name in self._columns(kind):
+            rows = [row for row in self.clients if row[f"{kind}/{name}"] is not None]
+            means[name] = weighted_mean([row[f"{kind}/{name}"] for row in rows], [row["examples"] for row in rows])
+        return means
+
+
+def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
+    """Return the ids of the clients to evaluate: those with examples, all or a number of them or those named."""
+    able = np.flatnonzero(sizes)
+    if clients is None:
+        return [int(client) for client in able]
+    if isinstance(clients, int):
+        if not 1 <= clients <= len(able):
+            raise ValueError(f"`clients` must be from 1 to {len(able)}, the clients with examples; got {clients}.")
+        return sorted(int(able[place]) for place in uniform(seeding.rng(seed, seeding.EVALUATION), len(able), clients))
+    wrong = [client for client in clients if not 0 <= client < len(sizes) or not sizes[client]]
+    if wrong:
+        raise ValueError(f"clients {wrong[:5]} have no examples in this split or do not exist: leave them out.")
+    return [int(client) for client in clients]
+
+
+def evaluate_arm(
+    executor: SequentialExecutor,
+    arm: Arm,
+    config: Config,
+    trainer: Trainer,
+    module: LightningModule,
+    data: FederatedData,
+    split: Literal["train", "val", "test"],
+    clients: int | Sequence[int] | None,
+    seed: int,
+) -> Evaluation:
+    """Evaluate one arm's model on its clients."""
+    if split not in SPLITS:
+        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
+    stage = _stage(module, split)
+    sizes = data.sizes(split)
+    if not sizes.any():
+        raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
+    table = Table()
+    with seeding.preserved(), private.fitting(trainer, module):
+        for client in chosen_clients(clients, sizes, seed):
+            table.append(_evaluate_client(executor, Job(arm.rounds, arm.index, client, config), arm, stage, split, seed))
+    return Evaluation(table)
+
+
+def _evaluate_client(
+    executor: SequentialExecutor, job: Job, arm: Arm, stage: str, split: str, seed: int
+) -> Mapping[str, Any]:
+    local, data = executor.local, executor.data
+    executor.prepare(job, arm)
+    examples = data.examples(job.client, split)
+    draw = seeding.key(seed, seeding.EVALUATION, job.round, job.arm, job.client)
+    seeding.seed_user_code(draw)
+    row: dict[str, Any] = {"client": job.client, "examples": len(examples)}
+    row |= {f"global/{name}": value for name, value in local.evaluate(examples, stage).items()}
+    seeding.seed_user_code(draw)
+    executor.train(job, draw)
+    return row | {f"personalized/{name}": value for name, value in local.evaluate(examples, stage).items()}
+
+
+def _stage(module: LightningModule, split: str) -> str:
+    if split == "test" and private.is_overridden("test_step", module):
+        return "test"
+    if not private.is_overridden("validation_step", module):
+        raise ValueError(
+            f"{type(module).__name__} has neither a `validation_step` nor, for the test split, a `test_step`: add one "
+            "to evaluate it."
+        )
+    if split == "test":
+        rank_zero_info(f"{type(module).__name__} has no `test_step`: its `validation_step` runs on the test examples.")
+    return "validation"

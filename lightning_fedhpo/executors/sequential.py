@@ -1,0 +1,168 @@
+"""One job after another, on the user's module and its optimizers: nothing is built, copied or thrown away for a job.
+
+A job loads its arm's weights into the module, trains there, and hands the module's own tensors to the arm, which adds
+them to its sums before the next job overwrites them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.binding import Binding
+from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.state import ModuleState
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.federation import FederatedData
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the Trainer cuts off: how many of a client's batches train and validate."""
+
+    train: int | float = 1.0
+    val: int | float = 1.0
+
+
+class SequentialExecutor:
+    """Runs jobs one after another.
+
+    Args:
+        local: Trains and validates.
+        state: The module's tensors.
+        binding: Makes a configuration take effect.
+        data: The federation.
+        algorithm: The federated method.
+        limits: The Trainer's limits on batches.
+        monitor: The score among what the module logs, None to go without scores.
+        on_error: ``"raise"`` stops the run with the client's name, ``"drop"`` goes on without its result.
+    """
+
+    def __init__(
+        self,
+        local: LocalTraining,
+        state: ModuleState,
+        binding: Binding,
+        data: FederatedData,
+        algorithm: Algorithm,
+        limits: Limits,
+        monitor: str | None,
+        on_error: Literal["raise", "drop"],
+    ) -> None:
+        self.local = local
+        self.state = state
+        self.binding = binding
+        self.data = data
+        self._algorithm = algorithm
+        self._limits = limits
+        self._monitor = monitor
+        self._on_error = on_error
+        self._generator = torch.Generator()
+        self._start: Sequence[Tensor] = ()
+        self._share = 1.0 / local.trainer.accumulate_grad_batches
+
+    def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
+        """Yield the result of every job in turn; its tensors hold until the next is asked for."""
+        for job in jobs:
+            yield self.run_job(job, arms[job.arm], context)
+
+    def run_job(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
+        """Run one job."""
+        try:
+            return self._run(job, arm, context)
+        except Exception as error:
+            message = (
+                f"client {job.client} failed in round {job.round} of arm {job.arm} with {dict(job.config)}: "
+                f"{type(error).__name__}: {error}"
+            )
+            if self._on_error == "raise":
+                raise RuntimeError(f'{message}. With `on_error="drop"` the run goes on without it.') from error
+            return ClientResult(job, (), (), (), {}, 0, 0, 0, 0, 0, None, None, finite=False, error=message)
+
+    def _run(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
+        val = self.data.examples(job.client, "val")
+        place = context.seed, job.round, job.arm, job.client
+        used = self.prepare(job, arm)
+        scored = self._monitor is not None and len(val) > 0
+        before: dict[str, float] = {}
+        if scored and context.needs_before:
+            seeding.seed_user_code(seeding.key(place[0], seeding.EVALUATION, *place[1:]))
+            before = self.local.evaluate(val, limit=self._limits.val)
+        seeding.seed_user_code(seeding.key(place[0], seeding.USER, *place[1:]))
+        steps, examples, logged = self.train(job, seeding.key(place[0], seeding.BATCHES, *place[1:]))
+        after = self.local.evaluate(val, limit=self._limits.val) if scored else {}
+        score_after = self._score(after) if scored else None
+        state = self.state
+        result = ClientResult(
+            job=job,
+            weights=state.weights,
+            buffers=state.buffers,
+            personal=state.personal,
+            used=used,
+            train_examples=int(self.data.sizes("train")[job.client]),
+            val_examples=len(val),
+            local_steps=steps,
+            examples=examples,
+            evaluations=len(val) * (bool(before) + bool(after)),
+            score_before=self._score(before) if before else None,
+            score_after=score_after,
+            before=before,
+            after=after,
+            train=logged,
+        )
+        finite = (score_after is None or math.isfinite(score_after)) and all_finite(state.weights)
+        return result if finite else replace(result, finite=False)
+
+    def prepare(self, job: Job, arm: Arm) -> dict[str, object]:
+        """Make the module the one that the client receives: the arm's weights, the job's hyperparameters."""
+        self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client))
+        return self.receive(arm.weights, job.config)
+
+    def receive(self, start: Sequence[Tensor], config: Config) -> dict[str, object]:
+        """Begin a client's training from weights that the module holds already; return the values in force."""
+        self._start = start
+        for tensor in (*self.state.weights, *self.state.personal):
+            tensor.grad = None
+        return self.binding.apply(config)
+
+    def train(self, job: Job, draw: int) -> tuple[int, int, dict[str, float]]:
+        """Train the client; return steps, examples seen, and what was logged. ``draw`` seeds the order of examples."""
+        settings = self.binding.settings
+        steps, examples = self.local.train(
+            self.data.examples(job.client, "train"),
+            settings.epochs,
+            settings.batch_size,
+            self._generator.manual_seed(draw),
+            self._limits.train,
+        )
+        return steps, examples, self.local.recorder.finish()
+
+    def after_backward(self) -> None:
+        """Add what the algorithm adds to the gradients."""
+        self._algorithm.local_gradient(
+            self.state.weights, self._start, self.binding.settings.algorithm, self._share
+        )
+
+    def _score(self, metrics: Mapping[str, float]) -> float:
+        monitor = self._monitor or ""
+        if monitor not in metrics:
+            raise KeyError(
+                f"the module did not log {monitor!r} in `validation_step`; it logged {', '.join(metrics) or 'nothing'}"
+            )
+        return metrics[monitor]
+
+
+@torch.no_grad()
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every number in some tensors is finite, with one look at their largest."""
+    return math.isfinite(torch.stack(torch._foreach_norm(list(tensors), ord=math.inf)).max().item())

@@ -1,0 +1,186 @@
+"""A client's own training and validation, on the user's module: the hooks it overrides, and no others.
+
+What Lightning's loop does for a step it knows nothing about costs ten times what a small model's step does. So it is
+found out once, before the first round, what this module and this Trainer need: a module that is trained as most are
+runs a bare loop, everything else runs Lightning's own optimisation loops, hook by hook.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.recorder import Recorder
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.examples import Examples
+    from lightning_fedhpo.data.federation import FederatedData
+
+Step = Callable[[Any, int], Any]
+"""Takes a batch and its number, trains on it, returns what the step produced."""
+
+
+class LocalTraining:
+    """Trains and validates one client after another with one module and one set of optimizers.
+
+    Args:
+        trainer: The Trainer, after it has set up the module and its optimizers.
+        module: The user's module.
+        data: The federation, for its batch transfer hooks.
+        after_backward: Adds to the gradients after each backward pass, or None. Lightning's own loops call it through
+            the callback hook of that name; the bare loop calls it here.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        data: FederatedData,
+        after_backward: Callable[[], None] | None,
+    ) -> None:
+        self.trainer = trainer
+        self.module = module
+        self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
+        self.evaluation_batch_size = data.eval_batch_size
+        self.drop_last = data.drop_last
+        self._hooks = private.ModuleHooks(trainer, module)
+        self._transfer = private.batch_transfer(trainer, module, data)
+        self._training_modules = [child for child in module.modules() if child.training]
+        self._custom_eval = any(_overrides_mode(child) for child in self._training_modules)
+        self._bare = private.trains_plainly(trainer, module)
+        self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
+        self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None
+
+    @property
+    def bare(self) -> bool:
+        """Whether steps run without Lightning's optimisation loops."""
+        return self._bare
+
+    def train(
+        self,
+        examples: Examples,
+        epochs: int,
+        batch_size: int,
+        generator: torch.Generator,
+        limit: int | float = 1.0,
+        max_steps: int | None = None,
+    ) -> tuple[int, int]:
+        """Train for some epochs and return the number of steps, and of examples they saw."""
+        hooks, step, transfer = self._hooks, self._step, self._transfer
+        recorder, schedulers = self.recorder, self._schedulers
+        count = batches_of(len(examples), batch_size, self.drop_last, limit)
+        steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        recorder.begin("training")
+        with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
+            for epoch in range(epochs):
+                hooks.call("on_train_epoch_start")
+                order = torch.randperm(len(examples), generator=generator).split(batch_size)
+                for number, positions in enumerate(order[:count]):
+                    recorder.batch_size = len(positions)
+                    batch = examples.take(positions)
+                    if transfer is not None:
+                        batch = transfer(batch)
+                    progress(number)
+                    if hooks.call("on_train_batch_start", batch, number) == -1:
+                        break
+                    output = step(batch, number)
+                    if ends:
+                        hooks.call("on_train_batch_end", private.detached(output) if bare else output, batch, number)
+                    steps += 1
+                    seen += len(positions)
+                    if schedulers is not None:
+                        schedulers.after_step(number, number + 1 == count, recorder)
+                    if steps == max_steps:
+                        return steps, seen
+                hooks.call("on_train_epoch_end")
+                if schedulers is not None:
+                    schedulers.after_epoch(epoch, recorder)
+        return steps, seen
+
+    @torch.no_grad()
+    def evaluate(self, examples: Examples, stage: str = "validation", limit: int | float = 1.0) -> dict[str, float]:
+        """Run the module's validation or test step over a client's examples and return what it logged."""
+        hooks, recorder, transfer = self._hooks, self.recorder, self._transfer
+        size = self.evaluation_batch_size
+        count = batches_of(len(examples), size, False, limit)
+        step = private.evaluation_step(self.trainer, self.module, stage)
+        recorder.begin(stage)
+        with hooks.logging_to(recorder, f"{stage}_step"), private.evaluating(self.trainer, stage):
+            self._set_mode(False, stage)
+            try:
+                hooks.call(f"on_{stage}_start")
+                hooks.call(f"on_{stage}_epoch_start")
+                for number in range(count):
+                    start = number * size
+                    batch = examples.slice(start, min(start + size, len(examples)))
+                    recorder.batch_size = min(size, len(examples) - start)
+                    if transfer is not None:
+                        batch = transfer(batch)
+                    hooks.call(f"on_{stage}_batch_start", batch, number)
+                    output = step(batch, number)
+                    recorder.returned(output)
+                    hooks.call(f"on_{stage}_batch_end", output, batch, number)
+                hooks.call(f"on_{stage}_epoch_end")
+                hooks.call(f"on_{stage}_end")
+            finally:
+                self._set_mode(True, stage)
+        return recorder.finish()
+
+    def _set_mode(self, training: bool, stage: str) -> None:
+        # Only what was in training mode before the run: a frozen backbone in eval mode stays there.
+        hook = f"on_{stage}_model_{'train' if training else 'eval'}"
+        if self._hooks.has(hook):
+            self._hooks.call(hook)
+        elif not training and self._custom_eval:
+            self.module.eval()
+        else:
+            for child in self._training_modules:
+                child.__dict__["training"] = training
+
+    def _bare_step(self, after_backward: Callable[[], None] | None) -> Step:
+        optimizer = self.trainer.optimizers[0]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        training_step = private.step_function(self.module, "training_step")
+        optimizer_step = optimizer.step
+
+        def step(batch: Any, number: int) -> Any:
+            output = training_step(batch, number)
+            loss = output if isinstance(output, Tensor) else private.loss_of(output)
+            if loss is None:
+                return output
+            for parameter in parameters:
+                parameter.grad = None
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            if after_backward is not None:
+                after_backward()
+            optimizer_step()
+            return output
+
+        return step
+
+
+def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:
+    """Return how many batches a pass over a client takes.
+
+    A client with less than one batch keeps it whatever ``drop_last`` says: dropping it would drop the client.
+
+    >>> batches_of(120, 16, False, 1.0), batches_of(120, 16, True, 1.0), batches_of(10, 16, True, 1.0)
+    (8, 7, 1)
+    >>> batches_of(120, 16, False, 0.5), batches_of(120, 16, False, 3)
+    (4, 3)
+    """
+    count = examples // batch_size if drop_last and examples >= batch_size else math.ceil(examples / batch_size)
+    if isinstance(limit, float):
+        return max(1, int(count * limit)) if limit else 0
+    return min(count, limit)
+
+
+def _overrides_mode(child: nn.Module) -> bool:
+    return type(child).train is not nn.Module.train or type(child).eval is not nn.Module.eval

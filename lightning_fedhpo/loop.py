@@ -1,0 +1,436 @@
+"""The round of a federated run, as a callback: drop it into a Trainer and the module is trained on many clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import checks, seeding
+from lightning_fedhpo.algorithms import Algorithm, FedAvg
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.binding import LocalOptimizers
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.evaluation import Evaluation, evaluate_arm
+from lightning_fedhpo.ledger import Ledger
+from lightning_fedhpo.preparation import Prepared, Settings, prepare
+from lightning_fedhpo.result import Result
+from lightning_fedhpo.rounds import job_row, round_figures, round_row, round_score
+from lightning_fedhpo.tracking.tables import Table
+from lightning_fedhpo.tuners.base import Tuner, Untuned
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
+
+
+class FederatedLoop(Callback):
+    """Turn ``Trainer.fit`` into a simulated federated run.
+
+    An epoch is a round, a batch is one client's job: the progress bar shows the jobs of a round, ``max_epochs`` bounds
+    the rounds, and checkpoints, early stopping, timers and loggers work as they always do. The module stays as it is;
+    after ``fit`` it holds the best arm's global model.
+
+    Args:
+        algorithm: The federated method; :class:`~lightning_fedhpo.FedAvg` by default.
+        cohort: How many clients take part in a round, drawn anew for each.
+        monitor: The score, among what the module's ``validation_step`` logs or returns; None trains without scores.
+        mode: ``"min"`` or ``"max"``: which scores are better.
+        target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it.
+        executor: What runs the jobs: ``"sequential"``, or ``"auto"`` to choose.
+        epochs: Local epochs of a job, where no tuner sets them.
+        seed: Every random draw of the run is a function of it.
+        score_before: Score clients also before they train, for the global figures of every round; by default where
+            the target or the tuner needs it. It costs one more pass over the validation examples.
+        on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
+        verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
+
+    Example:
+        >>> import lightning as L
+        >>> from lightning_fedhpo import FederatedLoop
+        >>> from lightning_fedhpo.testing import toy_data, ToyModule
+        >>> fed = FederatedLoop(cohort=2)
+        >>> trainer = L.Trainer(max_epochs=2, callbacks=[fed], logger=False, enable_checkpointing=False,
+        ...                     enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(ToyModule(), datamodule=toy_data())
+        >>> fed.result.ledger["client_updates"]
+        4
+    """
+
+    is_federated_loop = True
+
+    def __init__(
+        self,
+        algorithm: Algorithm | None = None,
+        cohort: int = 10,
+        monitor: str | None = "val_loss",
+        mode: Literal["min", "max"] = "min",
+        target: Literal["personalized", "global"] = "personalized",
+        executor: Literal["auto", "sequential"] = "auto",
+        *,
+        epochs: int = 1,
+        seed: int = 0,
+        score_before: bool | None = None,
+        on_error: Literal["raise", "drop"] = "raise",
+        verify: bool = True,
+    ) -> None:
+        choices = (("mode", mode, ("min", "max")), ("target", target, ("personalized", "global")))
+        choices += (("executor", executor, ("auto", "sequential")), ("on_error", on_error, ("raise", "drop")))
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+        for name, number in (("cohort", cohort), ("epochs", epochs)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
+        if algorithm is not None and not isinstance(algorithm, Algorithm):
+            raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
+        if monitor is None and target == "global":
+            raise ValueError('`target="global"` names a score, which `monitor=None` does without: name a monitor.')
+        self.algorithm = algorithm or FedAvg()
+        self.cohort = cohort
+        self.monitor = monitor
+        self.mode = mode
+        self.target = target
+        self.executor = executor
+        self.epochs = epochs
+        self.seed = seed
+        self.on_error = on_error
+        self.verify = verify
+        self._score_before = score_before
+        self._saved: dict[str, Any] | None = None
+        self._prepared: Prepared | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.arms: list[Arm] = []
+        self.ledger = Ledger()
+        self._history, self._jobs_table = Table(), Table()
+        self._scores: dict[int, list[float]] = {}
+        self._jobs: list[Job] = []
+        self._results: list[ClientResult] = []
+        self._metrics: dict[str, float] = {}
+        self._in_round = False
+
+    # ------------------------------------------------------------------ the round
+
+    def begin_round(self, number: int) -> Sequence[Job]:
+        """Draw every live arm's cohort and let the tuner choose each client's configuration."""
+        assert self._prepared is not None  # `start` has run: the loops guarantee it
+        self._context = RoundContext(number, self.seed, self._needs_before)
+        self._jobs, self._results, self._in_round = [], [], True
+        for arm in self.live:
+            arm.discard()
+            draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
+            cohort = [int(client) for client in uniform(draw, len(self._prepared.data), self.cohort)]
+            suggestions = self.tuner.suggest(arm, cohort, self._context)
+            self._jobs += [
+                Job(number, arm.index, client, suggestion.config, suggestion.index)
+                for client, suggestion in zip(cohort, suggestions, strict=True)
+            ]
+        self._trainer.fit_loop.max_batches = len(self._jobs)
+        return self._jobs[: self._job_limit]
+
+    def results(self) -> Iterator[ClientResult]:
+        """Run the jobs; every result is added to its arm's sums as it comes, so memory does not grow with the cohort."""
+        assert self._prepared is not None
+        arms = {arm.index: arm for arm in self.live}
+        with seeding.preserved():
+            for result in self._prepared.executor.run(self._jobs[: self._job_limit], arms, self._context):
+                if result.finite:
+                    arms[result.job.arm].add(result, self.algorithm.weight(result))
+                self._results.append(result)
+                yield result
+
+    def end_round(self) -> None:
+        """Aggregate, let the tuner learn, write the round down, and show the best arm in the module."""
+        self._warn_of_dropped()
+        by_arm: dict[int, list[ClientResult]] = {arm.index: [] for arm in self.live}
+        for result in self._results:
+            by_arm[result.job.arm].append(result)
+        for arm in self.live:
+            results = by_arm[arm.index]
+            size = arm.nbytes
+            for result in results:
+                self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
+                self._jobs_table.append(job_row(result))
+            self.ledger.rounds += 1
+            self._scores.setdefault(arm.index, []).append(round_score(results, self.target))
+            self.algorithm.aggregate(arm)
+            self.tuner.observe(arm, [result for result in results if result.finite], self._context)
+        self.tuner.evolve(self.live, self._context)
+        rows = {
+            arm.index: round_row(self._context.round, arm, by_arm[arm.index], self._scores[arm.index][-1], self.ledger)
+            | dict(self.tuner.figures(arm))
+            for arm in self.live
+        }
+        for row in rows.values():
+            self._history.append(row)
+        self._metrics = round_figures(rows, self.best_arm.index, self.monitor)
+        self._in_round = False
+        self._show_best()
+
+    def publish(self) -> None:
+        """Log the round's figures, where callbacks and loggers look for them."""
+        private.publish(self._trainer, self._metrics, self.monitor)
+
+    # ------------------------------------------------------------------ Lightning's hooks
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Check everything that can be checked, and put the federated loop in the Trainer's place."""
+        if stage != "fit":
+            return
+        checks.check_trainer(trainer)
+        checks.check_module(pl_module, self.monitor)
+        self.tuner = self._find_tuner(trainer)
+        self.data = checks.federated_data(trainer)
+        if self.cohort > len(self.data):
+            raise ValueError(
+                f"`cohort` is {self.cohort}, but the federation has {len(self.data)} clients: take a smaller cohort, or "
+                "split the data among more clients."
+            )
+        if not isinstance(trainer.fit_loop, private.RoundsLoop):
+            self._forget()
+        self._trainer = trainer
+        self._job_limit = int(trainer.fast_dev_run) or None
+        self._needs_before = (
+            (self.target == "global" or self.tuner.needs_before) if self._score_before is None else self._score_before
+        ) and self.monitor is not None
+        private.install(trainer, self)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember the optimizers as their author made them, before a checkpoint is loaded into them."""
+        self._optimizers = LocalOptimizers(trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
+
+    def start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Try the module, make the arms, or take up those of a checkpoint."""
+        if self._saved is not None:
+            checks.check_identity(self._saved["identity"], self._identity())
+        settings = Settings(
+            seed=self.seed,
+            epochs=self.epochs,
+            monitor=self.monitor,
+            on_error=self.on_error,
+            verify=self.verify,
+        )
+        saved = self._saved or {}
+        with seeding.preserved():
+            self._prepared = prepare(
+                trainer, module, self.data, self.algorithm, self.tuner, self._optimizers, settings, saved.get("moving")
+            )
+        state = self._prepared.executor.state
+        if saved:
+            for tensor, kept in zip(state.initial_personal, saved["initial_personal"], strict=True):
+                tensor.copy_(kept)
+            self._restore(saved)
+        elif not self.arms:
+            server = dict(self.tuner.server(0, self.seed))
+            self.algorithm.check("server", list(server))
+            self.arms = [Arm(0, self.algorithm, server, state.weights, state.buffers)]
+        self._saved = None
+        trainer.fit_loop.max_batches = len(self.live) * self.cohort
+        self._show_best()
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the best arm's model and hyperparameters in the module."""
+        if self._prepared is not None:
+            self._prepared.executor.binding.apply(self.tuner.best(self.best_arm))
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Take a client's half-trained model out of the module."""
+        if self._prepared is not None and self.arms:
+            self._show_best()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
+        if self._prepared is not None and self.algorithm.changes_gradient:
+            self._prepared.executor.after_backward()
+
+    # ------------------------------------------------------------------ what users see
+
+    @property
+    def live(self) -> list[Arm]:
+        """The arms that take part in rounds."""
+        return [arm for arm in self.arms if arm.eliminated_at is None]
+
+    @property
+    def best_arm(self) -> Arm:
+        """The live arm with the best last score; the earlier one of equals, the first before any score."""
+        sign = -1.0 if self.mode == "max" else 1.0
+
+        def rank(arm: Arm) -> float:
+            last = (self._scores.get(arm.index) or [math.nan])[-1]
+            return math.inf if math.isnan(last) else sign * last
+
+        return min(self.live, key=rank)
+
+    @property
+    def result(self) -> Result:
+        """What has been found so far, and what it has cost."""
+        if not self.arms:
+            raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
+        best = self.best_arm
+        scores = self._scores.get(best.index) or [math.nan]
+        arms = [
+            {
+                "index": arm.index,
+                "client": dict(self.tuner.best(arm)),
+                "server": dict(arm.server),
+                "rounds": arm.rounds,
+                "scores": list(self._scores.get(arm.index, [])),
+                "eliminated_at": arm.eliminated_at,
+            }
+            for arm in self.arms
+        ]
+        return Result(
+            best={"client": self._deployed(best), "server": dict(best.server)},
+            score=None if math.isnan(scores[-1]) else scores[-1],
+            best_arm=best.index,
+            arms=arms,
+            ledger=self.ledger.as_dict(),
+            history=self._history,
+            jobs=self._jobs_table,
+        )
+
+    def evaluate(
+        self,
+        trainer: Trainer,
+        model: LightningModule,
+        data: FederatedData,
+        split: Literal["train", "val", "test"] = "test",
+        *,
+        clients: int | Sequence[int] | None = None,
+    ) -> Evaluation:
+        """Test the best arm on the clients' own examples, before and after fine-tuning on them.
+
+        Args:
+            trainer: The Trainer of the run.
+            model: The module of the run.
+            data: The federation of the run.
+            split: ``"test"`` runs the module's ``test_step``, or its ``validation_step`` where it has none;
+                ``"val"`` and ``"train"`` run its ``validation_step``.
+            clients: All of them, a number of them drawn at random, or their ids.
+
+        Returns:
+            ``{"global": {...}, "personalized": {...}}``: means over examples of everything the module logs. Its
+            ``clients`` is a table of every client, its ``distribution`` the mean and percentiles over clients.
+        """
+        if self._prepared is None or not self.arms:
+            raise RuntimeError(
+                "`evaluate` needs a run: call `trainer.fit` first. To evaluate a finished one, `fit` with its "
+                "checkpoint as `ckpt_path` loads it and trains nothing."
+            )
+        arm = self.best_arm
+        result = evaluate_arm(
+            self._prepared.executor, arm, self.tuner.best(arm), trainer, model, data, split, clients, self.seed
+        )
+        self._show_best()
+        return result
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that affects the next round, and everything that was written down."""
+        if self._prepared is None:
+            return {}
+        state = self._prepared.executor.state
+        return {
+            "identity": self._identity(),
+            "arms": [arm.state_dict() for arm in self.arms],
+            "names": list(state.names[0]),
+            "moving": [*state.names[1], *self._prepared.moving_personal],
+            "initial_personal": list(state.initial_personal),
+            "scores": {index: list(scores) for index, scores in self._scores.items()},
+            "ledger": self.ledger.as_dict(),
+            "history": self._history.state_dict(),
+            "jobs": self._jobs_table.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep a checkpoint's state until the arms are made."""
+        self._saved = state_dict
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Save the best arm's weights also from inside a round, when the module holds a client's."""
+        if self._in_round and self._prepared is not None:
+            arm, state = self.best_arm, self._prepared.executor.state
+            names = [*state.names[0], *state.names[1], *state.names[2]]
+            tensors = [*arm.weights, *arm.buffers, *state.initial_personal]
+            for name, tensor in zip(names, tensors, strict=True):
+                if name in checkpoint["state_dict"]:
+                    checkpoint["state_dict"][name] = tensor.detach().clone()
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm.identity(),
+            "tuner": self.tuner.identity(),
+            "federation": self.data.fingerprint(),
+            "cohort": self.cohort,
+            "seed": self.seed,
+            "monitor": self.monitor,
+            "mode": self.mode,
+            "target": self.target,
+            "epochs": self.epochs,
+        }
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        assert self._prepared is not None
+        state = self._prepared.executor.state
+        if list(state.names[0]) != saved["names"]:
+            raise ValueError(
+                f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(state.names[0])}: "
+                "resume with the module the run began with."
+            )
+        self.arms = []
+        for kept in saved["arms"]:
+            arm = Arm(kept["index"], self.algorithm, kept["server"], state.weights, state.buffers)
+            arm.load_state_dict(kept)
+            self.arms.append(arm)
+        self.ledger = Ledger.from_dict(saved["ledger"])
+        self._scores = {int(index): list(scores) for index, scores in saved["scores"].items()}
+        self._history, self._jobs_table = Table(saved["history"]), Table(saved["jobs"])
+
+    # ------------------------------------------------------------------ details
+
+    @property
+    def local_steps(self) -> int:
+        """How many steps the longest local training takes, for schedules that ask the Trainer."""
+        largest = int(self.data.sizes("train").max())
+        return max(1, math.ceil(largest / self.data.batch_size)) * self.epochs
+
+    def _find_tuner(self, trainer: Trainer) -> Tuner:
+        tuners = [callback for callback in trainer.callbacks if isinstance(callback, Tuner)]
+        if len(tuners) > 1:
+            names = ", ".join(type(tuner).__name__ for tuner in tuners)
+            raise MisconfigurationException(f"one run has one tuner, got {len(tuners)}: {names}.")
+        return tuners[0] if tuners else Untuned()
+
+    def _deployed(self, arm: Arm) -> dict[str, Any]:
+        if self._prepared is None:
+            return dict(self.tuner.best(arm))
+        return dict(self._prepared.executor.binding.apply(self.tuner.best(arm)))
+
+    @torch.no_grad()
+    def _show_best(self) -> None:
+        assert self._prepared is not None
+        arm, executor = self.best_arm, self._prepared.executor
+        executor.state.load(arm.weights, arm.buffers, None)
+        executor.binding.restore()
+        for tensor in (*executor.state.weights, *executor.state.personal):
+            tensor.grad = None
+
+    def _warn_of_dropped(self) -> None:
+        failed = [result for result in self._results if result.error]
+        diverged = [result for result in self._results if not result.finite and not result.error]
+        for result in failed:
+            rank_zero_warn(f"{result.error} It is left out of the aggregate.")
+        if diverged:
+            clients = ", ".join(str(result.job.client) for result in diverged[:5])
+            rank_zero_warn(
+                f"{len(diverged)} of {len(self._results)} clients of round {self._context.round} came back with a loss "
+                f"or weights that are not finite (clients {clients}{', ...' if len(diverged) > 5 else ''}): they are "
+                "left out of the aggregate. A smaller learning rate helps."
+            )

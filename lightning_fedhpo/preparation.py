@@ -1,0 +1,190 @@
+"""What happens once, before the first round: the module is tried out, and every hyperparameter proved.
+
+A client is scored and trained for a few steps, and everything is put back. That builds lazy layers, shows which scores
+the module logs and which tensors training changes beside the weights, and lets every mistake surface before anything
+has been spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import seeding
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.binding import LOOP, Binding, LocalOptimizers, LocalSettings
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.proof import Outcome, check_effect
+from lightning_fedhpo.state import ModuleState, lazy_parameters, module_state, named_state
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import Config
+
+TRIAL_STEPS = 3
+"""Steps of a trial: momentum shows in the second, a proximal term too."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The run's settings that its preparation needs."""
+
+    seed: int
+    epochs: int
+    monitor: str | None
+    on_error: Literal["raise", "drop"]
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready for its first round."""
+
+    executor: SequentialExecutor
+    data: FederatedData
+    moving_personal: Sequence[str]
+
+
+def prepare(
+    trainer: Trainer,
+    module: LightningModule,
+    data: FederatedData,
+    algorithm: Algorithm,
+    tuner: Tuner,
+    optimizers: LocalOptimizers,
+    settings: Settings,
+    moving: Sequence[str] | None,
+) -> Prepared:
+    """Try the module out and build the executor.
+
+    Args:
+        trainer: The Trainer, after it has set up the module and its optimizers.
+        module: The user's module; it is left as it was, lazy layers apart.
+        data: The federation.
+        algorithm: The federated method.
+        tuner: Names the hyperparameters to bind.
+        optimizers: The module's optimizers as their author made them.
+        settings: The run's.
+        moving: What a checkpoint knows to change beside the weights; found out where there is none.
+    """
+    client = _trial_client(data, settings.monitor)
+    holder: list[SequentialExecutor] = []
+    hook = (lambda: holder[0].after_backward()) if algorithm.changes_gradient else None
+    optimizers.rewind()
+    local = LocalTraining(trainer, module, data, hook)
+    local_settings = LocalSettings(settings.epochs, data.batch_size, dict(algorithm.client))
+    limits = private.limits(trainer)
+    if lazy_parameters(module):
+        _build_lazy(local, data, client, settings.seed)
+    binding = Binding(module, optimizers, local_settings, tuner.client_names)
+
+    def executor(state: ModuleState) -> SequentialExecutor:
+        holder[:] = [
+            SequentialExecutor(
+                local, state, binding, data, algorithm, Limits(*limits), settings.monitor, settings.on_error
+            )
+        ]
+        return holder[0]
+
+    start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
+    trial = Trial(executor(module_state(module, (), ())), data, client, settings, start)
+    config = tuner.trial(settings.seed)
+    _, changed = trial.run(config)
+    if settings.verify:
+        for name in binding.names:
+            values = tuner.contrast(name)
+            if values is None and name in config and config[name] != binding.original(name):
+                values = config[name], binding.original(name)
+            if values is not None and values[0] != values[1] and name not in LOOP:
+                check_effect(name, values, config, lambda config: trial.run(config)[0])
+    binding.restore()
+    changed = list(moving) if moving is not None else changed
+    state = module_state(module, algorithm.local, changed)
+    return Prepared(executor(state), data, [name for name in changed if name in state.names[2]])
+
+
+class Trial:
+    """Trains one client for a few steps, always from the same start with the same randomness."""
+
+    def __init__(
+        self,
+        executor: SequentialExecutor,
+        data: FederatedData,
+        client: int,
+        settings: Settings,
+        start: dict[str, torch.Tensor],
+    ) -> None:
+        self._executor = executor
+        self._data = data
+        self._client = client
+        self._settings = settings
+        self._start = start
+
+    def run(self, config: Config) -> tuple[Outcome, list[str]]:
+        """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
+        executor, local = self._executor, self._executor.local
+        module, monitor = local.module, self._settings.monitor
+        received = [tensor.detach().clone() for tensor in executor.state.weights]
+        executor.receive(received, config)
+        seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
+        generator = torch.Generator().manual_seed(seeding.key(self._settings.seed, seeding.BATCHES))
+        batch_size = executor.binding.settings.batch_size
+        steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
+        try:
+            local.train(
+                self._data.examples(self._client, "train"), steps, batch_size, generator, max_steps=steps
+            )
+            local.recorder.finish()
+            scores: dict[str, float] = {}
+            if monitor is not None:
+                scores = local.evaluate(self._data.examples(self._client, "val"), limit=1)
+                if monitor not in scores:
+                    raise ValueError(
+                        f"`monitor={monitor!r}` is not among what `validation_step` logs or returns: "
+                        f"{', '.join(scores) or 'nothing'}. Name one of these, or log it."
+                    )
+            weights = [tensor.detach().clone() for tensor in executor.state.weights]
+            changed = [
+                name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
+            ]
+        finally:
+            with torch.no_grad():
+                for name, tensor, _ in named_state(module):
+                    tensor.copy_(self._start[name])
+                    tensor.grad = None
+        return (weights, scores), changed
+
+    def _differs(self, name: str, tensor: torch.Tensor) -> bool:
+        return not torch.equal(tensor.nan_to_num(), self._start[name].nan_to_num())
+
+
+def _trial_client(data: FederatedData, monitor: str | None) -> int:
+    """Return a client to try the module with: one with validation examples, where scores are wanted."""
+    if monitor is None:
+        return int(np.argmax(data.sizes("train") > 0))
+    able = (data.sizes("train") > 0) & (data.sizes("val") > 0)
+    if not able.any():
+        raise ValueError(
+            "no client has validation examples, so nobody can be scored: raise the second of `fractions`, or train "
+            "without scores by FederatedLoop(monitor=None)."
+        )
+    return int(np.argmax(able))
+
+
+def _build_lazy(local: LocalTraining, data: FederatedData, client: int, seed: int) -> None:
+    """Run one batch through layers that get their shape from it."""
+    seeding.seed_user_code(seeding.key(seed, seeding.MODEL))
+    part = "val" if len(data.examples(client, "val")) else "train"
+    local.evaluate(data.examples(client, part), limit=1)
+    missing = lazy_parameters(local.module)
+    if missing:
+        raise ValueError(
+            f"lazy parameters {', '.join(missing)} are still without a shape after one `validation_step`: build them "
+            "in the module's `configure_model`."
+        )

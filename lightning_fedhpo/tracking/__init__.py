@@ -1,0 +1,1 @@
+"""What a run leaves behind: tables on disk, a summary, the console's last word, Weights & Biases."""

@@ -1,0 +1,48 @@
+"""Values that are set and stay: the simplest tuner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import Config, RoundContext, Suggestion
+
+
+class Fixed(Tuner):
+    """Set client and server hyperparameters without tuning them.
+
+    Args:
+        client: Values by name, for every client in every round.
+        server: Values by name, for the server.
+
+    Example:
+        >>> Fixed(client={"epochs": 1, "batch_size": 16}).client_names
+        ('epochs', 'batch_size')
+    """
+
+    def __init__(self, client: Mapping[str, Any] | None = None, server: Mapping[str, Any] | None = None) -> None:
+        self._client = dict(client or {})
+        self._server = dict(server or {})
+        self.client_names = tuple(self._client)
+
+    def server(self, arm: int, seed: int) -> Config:
+        """Return the fixed server values."""
+        return self._server
+
+    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
+        """Suggest the same to all."""
+        return [Suggestion(self._client)] * len(cohort)
+
+    def best(self, arm: Arm) -> Config:
+        """Return the fixed client values."""
+        return self._client
+
+    def trial(self, seed: int) -> Config:
+        """Return the fixed client values."""
+        return self._client
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values."""
+        return {"name": "Fixed", "client": dict(self._client), "server": dict(self._server)}

@@ -1,0 +1,71 @@
+"""What moves between the stages of a round: frozen, so that what a stage may change is what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+Config = Mapping[str, Any]
+"""Hyperparameter names and their values: one point of the client or of the server space."""
+
+SPLITS = ("train", "val", "test")
+"""A client's own parts: T, V and E in the papers."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The configuration a tuner gives to one client of a cohort, and its place among the tuner's own."""
+
+    config: Config
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's work in one arm in one round."""
+
+    round: int
+    arm: int
+    client: int
+    config: Config
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What is frozen for the length of a round."""
+
+    round: int
+    seed: int
+    needs_before: bool
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What a job sends back.
+
+    ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
+    for, so whoever wants to keep them copies them.
+    """
+
+    job: Job
+    weights: Sequence[Tensor]
+    buffers: Sequence[Tensor]
+    personal: Sequence[Tensor]
+    used: Config
+    train_examples: int
+    val_examples: int
+    local_steps: int
+    examples: int
+    evaluations: int
+    score_before: float | None
+    score_after: float | None
+    before: Mapping[str, float] = field(default_factory=dict)
+    after: Mapping[str, float] = field(default_factory=dict)
+    train: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    finite: bool = True
+    error: str | None = None
