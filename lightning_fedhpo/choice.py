@@ -30,8 +30,8 @@ def _is_monotone(options: tuple[Any, ...]) -> bool:
 class Choice(Dimension[Value]):
     """One of the given options: numbers, texts, true and false, or none.
 
-    Ordered options have neighbours, the next ones in the list; others have none, and a perturbation keeps them. Numbers
-    in rising or in falling order are ordered, everything else is not, unless ``ordered`` says so.
+    Ordered options have neighbours, the next ones in the list. Others have none: below ``epsilon=1`` a perturbation
+    keeps them. Numbers in rising or in falling order are ordered, everything else is not, unless ``ordered`` says so.
 
     Args:
         options: The options, all different.

@@ -110,7 +110,7 @@ class Dimension(Generic[V]):
             raise ValueError(f"`epsilon` must be between 0 (keep the value) and 1 (the whole space), got {epsilon!r}.")
         if value not in self:
             raise ValueError(f"A neighbourhood is that of a value in {self!r}, got {value!r}: use clip() first.")
-        return self._around(self._clip(value), float(epsilon))
+        return self if epsilon == 1 else self._around(self._clip(value), float(epsilon))
 
     def perturb(self, value: V, epsilon: float, rng: np.random.Generator) -> V:
         """Draw a value from the neighbourhood of this one."""
@@ -193,8 +193,8 @@ class Float(Dimension[float]):
         return list(dict.fromkeys(map(self._quantile, fractions)))
 
     def _around(self, value: float, epsilon: float) -> Float:
-        if epsilon in (0.0, 1.0):  # exactly the value, or everything, without a detour over the logarithm
-            return self if epsilon else Float(value, value, self.log)
+        if epsilon == 0:  # exactly the value, which a detour over the logarithm would round
+            return Float(value, value, self.log)
         if not self.log:
             radius = (self.high - self.low) * epsilon
             return Float(self._clip(value - radius), self._clip(value + radius))

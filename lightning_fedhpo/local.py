@@ -56,6 +56,7 @@ class LocalTraining:
         self._custom_eval = any(_overrides_mode(child) for child in self._training_modules)
         self._bare = private.trains_plainly(trainer, module)
         self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
+        self._evaluation_steps: dict[str, Step] = {}
         self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None
 
     @property
@@ -110,7 +111,9 @@ class LocalTraining:
         hooks, recorder, transfer = self._hooks, self.recorder, self._transfer
         size = self.evaluation_batch_size
         count = batches_of(len(examples), size, False, limit)
-        step = private.evaluation_step(self.trainer, self.module, stage)
+        step = self._evaluation_steps.get(stage)
+        if step is None:
+            step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
         recorder.begin(stage)
         with hooks.logging_to(recorder, f"{stage}_step"), private.evaluating(self.trainer, stage):
             self._set_mode(False, stage)
