@@ -17,6 +17,7 @@ PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 
 .PHONY: demo test test-all test-oldest lint types coverage format clean help
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 help:
 	@echo "make demo         tune a small model on generated data"

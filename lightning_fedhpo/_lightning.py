@@ -7,14 +7,14 @@ on the oldest and the newest Lightning that ``pyproject.toml`` allows (``make te
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.plugins.precision import Precision
@@ -23,7 +23,7 @@ from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
 
@@ -71,7 +71,7 @@ class Rounds(Protocol):
     def begin_round(self, number: int) -> Sequence[Job]:
         """Return the jobs of a round."""
 
-    def results(self) -> Iterator[ClientResult]:
+    def results(self) -> Generator[ClientResult]:
         """Run the jobs."""
 
     def end_round(self) -> None:
@@ -79,6 +79,10 @@ class Rounds(Protocol):
 
     def publish(self) -> None:
         """Log the round."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do, whatever the Trainer allows."""
 
     @property
     def local_steps(self) -> int:
@@ -100,7 +104,8 @@ class JobsLoop(_TrainingEpochLoop):
     @property
     def global_step(self) -> int:
         """Jobs done: a batch is a job."""
-        return self._finished_jobs + (self.batch_progress.current.completed if self._in_round else 0)
+        # Not those completed: at the end of a batch Lightning has counted it already.
+        return self._finished_jobs + (self.batch_progress.current.processed if self._in_round else 0)
 
     @property
     def _results(self) -> Any:
@@ -121,34 +126,37 @@ class JobsLoop(_TrainingEpochLoop):
         """Run one round."""
         self.reset()
         trainer, connector, progress = self.trainer, self.trainer._logger_connector, self.batch_progress
-        jobs = self._rounds.begin_round(self._parent[0].epoch_progress.current.processed)
+        jobs = self._parent[0].planned
         results = self._rounds.results()
         starts, ends = (_batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
         logs = bool(starts or ends) and not trainer.barebones
         bars = [callback for callback in trainer.callbacks if isinstance(callback, ProgressBar)]
         told = 0.0
         self._in_round = True
-        for number, job in enumerate(jobs):
-            progress.is_last_batch = number + 1 == len(jobs)
-            progress.increment_ready()
-            if logs:
-                connector.on_batch_start(job)
-            _call(trainer, starts, "on_train_batch_start", job, number)
-            progress.increment_started()
-            result = next(results)
-            progress.increment_processed()
-            outputs = {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
-            _call(trainer, ends, "on_train_batch_end", outputs, job, number)
-            if bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch):
-                told = now
-                _call(trainer, bars, "on_train_batch_end", outputs, job, number)
-            if logs:
-                connector.on_batch_end()
-            progress.increment_completed()
-            if logs:
-                connector.update_train_step_metrics()
-            self._batches_that_stepped += 1
-        next(results, None)
+        with closing(results):  # what it holds is put back at once also where a callback raises
+            for number, job in enumerate(jobs):
+                progress.is_last_batch = number + 1 == len(jobs)
+                progress.increment_ready()
+                if logs:
+                    connector.on_batch_start(job)
+                _call(trainer, starts, "on_train_batch_start", job, number)
+                progress.increment_started()
+                result = next(results)
+                progress.increment_processed()
+                outputs = {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
+                _call(trainer, ends, "on_train_batch_end", outputs, job, number)
+                if bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch):
+                    told = now
+                    _call(trainer, bars, "on_train_batch_end", outputs, job, number)
+                if logs:
+                    connector.on_batch_end()
+                progress.increment_completed()
+                if logs:
+                    connector.update_train_step_metrics()
+                self._batches_that_stepped += 1
+                if trainer.received_sigterm and not progress.is_last_batch:
+                    raise SIGTERMException
+            next(results, None)
         self._rounds.end_round()
         self._finished_jobs += progress.current.completed
         self._in_round = False
@@ -185,7 +193,11 @@ class RoundsLoop(_FitLoop):
         super().__init__(trainer, replaced.min_epochs, replaced.max_epochs)
         self._rounds = rounds
         self.epoch_loop = JobsLoop(trainer, rounds, self)
-        self.jobs = 1
+        # The Trainer has told the replaced loop already where the data comes from; the sanity check asks for it.
+        self.epoch_loop.val_loop = replaced.epoch_loop.val_loop
+        self._data_source = replaced._data_source
+        self.jobs: int | float = 1
+        self.planned: Sequence[Job] = ()
 
     @property
     def max_batches(self) -> int | float:
@@ -206,6 +218,14 @@ class RoundsLoop(_FitLoop):
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
         self._max_epochs = value
+
+    @property
+    def done(self) -> bool:
+        """Whether the search is over, or the Trainer's limits are reached."""
+        if self._rounds.finished:
+            rank_zero_info("`Trainer.fit` stopped: the search is over.")
+            return True
+        return bool(super().done)
 
     @property
     def _configuring(self) -> bool:
@@ -242,7 +262,9 @@ class RoundsLoop(_FitLoop):
         self.on_run_end()
 
     def on_advance_start(self) -> None:
-        """Tell the callbacks, not the module: the module's epochs are its clients' epochs."""
+        """Plan the round, then tell the callbacks, not the module: its epochs are its clients' epochs."""
+        self.planned = self._rounds.begin_round(self.epoch_progress.current.processed)
+        self.max_batches = len(self.planned)
         self.epoch_progress.increment_ready()
         call._call_callback_hooks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
@@ -283,6 +305,15 @@ def install(trainer: Trainer, rounds: Rounds) -> RoundsLoop:
     federated = RoundsLoop(trainer, rounds, loop)
     trainer.fit_loop = federated
     return federated
+
+
+def waits_for_validation(callback: Callback) -> str | None:
+    """Name the argument by which a callback acts only after the Trainer's own validation, which rounds do not have."""
+    if isinstance(callback, ModelCheckpoint) and callback._save_on_train_epoch_end is False:
+        return "save_on_train_epoch_end"
+    if isinstance(callback, EarlyStopping) and callback._check_on_train_epoch_end is False:
+        return "check_on_train_epoch_end"
+    return None
 
 
 def publish(trainer: Trainer, figures: Mapping[str, float], progress: str | None) -> None:

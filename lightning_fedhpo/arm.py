@@ -27,6 +27,7 @@ class Arm:
         server: The server's configuration; what it leaves out is the algorithm's default.
         weights: The initial weights that clients train, copied.
         buffers: The initial tensors that are averaged without an optimizer (batch-norm statistics), copied.
+        client: What a search has drawn for all of the arm's clients; a tuner's suggestions go over it.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Arm:
         server: Config,
         weights: Sequence[Tensor],
         buffers: Sequence[Tensor] = (),
+        client: Config | None = None,
     ) -> None:
         self.index = index
         self.server = {**algorithm.server, **server}
@@ -43,9 +45,11 @@ class Arm:
         self.buffers = [tensor.detach().clone() for tensor in buffers]
         self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
         self.personal: dict[int, list[Tensor]] = {}
+        self.client = dict(client or {})
         self.rounds = 0
+        self.scores: list[float] = []
         self.eliminated_at: int | None = None
-        self.config: dict[str, Any] = {}
+        self.finished = False
         self._forget()
 
     @property
@@ -101,6 +105,19 @@ class Arm:
         """Throw away what has been summed since the round began."""
         self._forget()
 
+    @property
+    def live(self) -> bool:
+        """Whether the arm takes part in rounds."""
+        return self.eliminated_at is None and not self.finished
+
+    def eliminate(self, number: int) -> None:
+        """Take the arm out after a round and free its memory: what it was and how it scored is kept."""
+        self.eliminated_at = number
+        self.weights, self.buffers, self.personal = [], [], {}
+        self.optimizer.state.clear()
+        self.optimizer.param_groups.clear()
+        self._forget()
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the arm's next round."""
         return {
@@ -108,24 +125,30 @@ class Arm:
             "server": dict(self.server),
             "weights": [tensor.detach().clone() for tensor in self.weights],
             "buffers": [tensor.clone() for tensor in self.buffers],
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict() if self.eliminated_at is None else {},
             "personal": {client: list(tensors) for client, tensors in self.personal.items()},
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
-            "config": dict(self.config),
+            "finished": self.finished,
+            "scores": list(self.scores),
+            "client": dict(self.client),
         }
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an arm of the same model and algorithm."""
+        if state["eliminated_at"] is not None:
+            self.eliminate(state["eliminated_at"])
+        else:
+            self.optimizer.load_state_dict(state["optimizer"])
         for mine, saved in zip((*self.weights, *self.buffers), (*state["weights"], *state["buffers"]), strict=True):
             mine.copy_(saved)
-        self.optimizer.load_state_dict(state["optimizer"])
         self.personal = {int(client): list(tensors) for client, tensors in state["personal"].items()}
         self.server = dict(state["server"])
         self.rounds = state["rounds"]
-        self.eliminated_at = state["eliminated_at"]
-        self.config = dict(state["config"])
+        self.finished = state["finished"]
+        self.scores = list(state["scores"])
+        self.client = dict(state["client"])
         self._forget()
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -19,24 +19,27 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.searches.base import Search
+
+C = TypeVar("C", bound=Callback)
 
 _CALLBACKS = {
     BaseFinetuning: "it changes the optimizer in the middle of the run, while every client begins with it anew",
     GradientAccumulationScheduler: "it counts epochs, which are rounds here; set Trainer(accumulate_grad_batches=...)",
-    StochasticWeightAveraging: "it averages over steps of one model; FedAvg's server momentum or Reptile average rounds",
+    StochasticWeightAveraging: "it averages the steps of one model; FedAvg's server momentum or Reptile average rounds",
     ModelPruning: "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
     LearningRateFinder: "it trains outside of the federation; tune `lr` with a search space",
     BatchSizeFinder: "it trains outside of the federation; tune `batch_size` with a search space",
 }
 
 
-def check_trainer(trainer: Trainer) -> None:
+def check_trainer(trainer: Trainer, monitor: str | None) -> None:
     """Refuse the Trainer's settings that a federated run cannot honour.
 
     Raises:
         MisconfigurationException: With every reason there is, not only the first.
     """
-    reasons = [*_settings(trainer), *_callbacks(trainer)]
+    reasons = [*_settings(trainer, monitor), *_callbacks(trainer)]
     if reasons:
         raise MisconfigurationException("this Trainer does not fit a federated run:\n- " + "\n- ".join(reasons))
 
@@ -62,6 +65,30 @@ def federated_data(trainer: Trainer) -> FederatedData:
     )
 
 
+def only(trainer: Trainer, kind: type[C]) -> C | None:
+    """Return the Trainer's callback of a kind, of which a run has one at most."""
+    found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]
+    if len(found) > 1:
+        names = ", ".join(type(callback).__name__ for callback in found)
+        raise MisconfigurationException(f"one run has one {kind.__name__.lower()}, got {len(found)}: {names}.")
+    return found[0] if found else None
+
+
+def check_rounds(trainer: Trainer, search: Search) -> None:
+    """Refuse a Trainer that stops before the search is over."""
+    limit = trainer.max_epochs
+    if limit is not None and 0 <= limit < search.rounds and not trainer.fast_dev_run:
+        raise MisconfigurationException(
+            f"Trainer(max_epochs={limit}) is shorter than {type(search).__name__}, whose arms take {search.rounds} "
+            f"rounds: set max_epochs={search.rounds} or more (the search stops by itself), or make the search shorter."
+        )
+    if trainer.min_epochs and trainer.min_epochs > search.rounds:
+        raise MisconfigurationException(
+            f"Trainer(min_epochs={trainer.min_epochs}) goes on after {type(search).__name__}, which is over after "
+            f"{search.rounds} rounds: leave it out."
+        )
+
+
 def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that was written by another run than this one continues."""
     differing = [name for name in present if saved.get(name) != present[name]]
@@ -72,7 +99,7 @@ def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None
         )
 
 
-def _settings(trainer: Trainer) -> Iterator[str]:
+def _settings(trainer: Trainer, monitor: str | None) -> Iterator[str]:
     if not isinstance(trainer.strategy, SingleDeviceStrategy) or trainer.world_size > 1:
         yield (
             f"strategy {type(trainer.strategy).__name__} on {trainer.world_size} devices: jobs run in one process; "
@@ -91,12 +118,17 @@ def _settings(trainer: Trainer) -> Iterator[str]:
             f"check_val_every_n_epoch={trainer.check_val_every_n_epoch}, val_check_interval="
             f"{trainer.val_check_interval}: every job validates on its own client; leave both at their defaults."
         )
-    if trainer.limit_val_batches == 0 and not trainer.fast_dev_run:
+    if trainer.limit_val_batches == 0 and monitor is not None and not trainer.fast_dev_run:
         yield "limit_val_batches=0: clients are scored on their validation examples; use FederatedLoop(monitor=None)."
 
 
 def _callbacks(trainer: Trainer) -> Iterator[str]:
     for callback in trainer.callbacks:
+        if (argument := private.waits_for_validation(callback)) is not None:
+            yield (
+                f"{type(callback).__name__}({argument}=False) waits for the end of a validation, which belongs to the "
+                "jobs here: leave the argument out, and it acts at the end of a round."
+            )
         for kind, reason in _CALLBACKS.items():
             if isinstance(callback, kind):
                 yield f"{type(callback).__name__}: {reason}."

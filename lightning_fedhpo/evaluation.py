@@ -6,7 +6,7 @@ the chosen configuration. Both are means over examples; the table of clients kee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ class Evaluation(dict[str, dict[str, float]]):
         clients: One row a client: ``client``, ``examples``, ``global/<metric>``, ``personalized/<metric>``.
 
     Example:
-        >>> rows = Table({"client": [0, 1], "examples": [3, 1], "global/acc": [1.0, 0.0], "personalized/acc": [1.0, 1.0]})
+        >>> rows = Table({"examples": [3, 1], "global/acc": [1.0, 0.0], "personalized/acc": [1.0, 1.0]})
         >>> evaluation = Evaluation(rows)
         >>> evaluation["global"], evaluation.distribution["global"]["acc"]["mean"]
         ({'acc': 0.75}, 0.5)
@@ -93,7 +93,7 @@ def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, A
 def evaluate_arm(
     executor: SequentialExecutor,
     arm: Arm,
-    config: Config,
+    config: Callable[[int], Config],
     trainer: Trainer,
     module: LightningModule,
     data: FederatedData,
@@ -111,7 +111,8 @@ def evaluate_arm(
     table = Table()
     with seeding.preserved(), private.fitting(trainer, module):
         for client in chosen_clients(clients, sizes, seed):
-            table.append(_evaluate_client(executor, Job(arm.rounds, arm.index, client, config), arm, stage, split, seed))
+            job = Job(arm.rounds, arm.index, client, config(client))
+            table.append(_evaluate_client(executor, job, arm, stage, split, seed))
     return Evaluation(table)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Generator, Sequence
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import checks, seeding
@@ -20,9 +21,10 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.evaluation import Evaluation, evaluate_arm
 from lightning_fedhpo.ledger import Ledger
-from lightning_fedhpo.preparation import Prepared, Settings, prepare
+from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
 from lightning_fedhpo.result import Result
 from lightning_fedhpo.rounds import job_row, round_figures, round_row, round_score
+from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.tracking.tables import Table
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
@@ -109,67 +111,65 @@ class FederatedLoop(Callback):
         self.arms: list[Arm] = []
         self.ledger = Ledger()
         self._history, self._jobs_table = Table(), Table()
-        self._scores: dict[int, list[float]] = {}
         self._jobs: list[Job] = []
         self._results: list[ClientResult] = []
         self._metrics: dict[str, float] = {}
+        self._start: list[Tensor] = []
         self._in_round = False
 
     # ------------------------------------------------------------------ the round
 
     def begin_round(self, number: int) -> Sequence[Job]:
         """Draw every live arm's cohort and let the tuner choose each client's configuration."""
-        assert self._prepared is not None  # `start` has run: the loops guarantee it
-        self._context = RoundContext(number, self.seed, self._needs_before)
+        self._context = RoundContext(number, self.seed, self._needs_before, self._sign)
         self._jobs, self._results, self._in_round = [], [], True
+        if self.search is not None:
+            self._start_arms(self.search.begin(self.arms, self._context))
         for arm in self.live:
             arm.discard()
             draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
-            cohort = [int(client) for client in uniform(draw, len(self._prepared.data), self.cohort)]
+            cohort = [int(client) for client in uniform(draw, len(self.data), self.cohort)][: self._job_limit]
             suggestions = self.tuner.suggest(arm, cohort, self._context)
             self._jobs += [
-                Job(number, arm.index, client, suggestion.config, suggestion.index)
+                Job(number, arm.index, client, {**arm.client, **suggestion.config}, suggestion.index)
                 for client, suggestion in zip(cohort, suggestions, strict=True)
             ]
-        self._trainer.fit_loop.max_batches = len(self._jobs)
-        return self._jobs[: self._job_limit]
+        return self._jobs
 
-    def results(self) -> Iterator[ClientResult]:
-        """Run the jobs; every result is added to its arm's sums as it comes, so memory does not grow with the cohort."""
+    def results(self) -> Generator[ClientResult]:
+        """Run the jobs; each result goes into its arm's sums as it comes, so memory does not grow with the cohort."""
         assert self._prepared is not None
         arms = {arm.index: arm for arm in self.live}
         with seeding.preserved():
-            for result in self._prepared.executor.run(self._jobs[: self._job_limit], arms, self._context):
+            for result in self._prepared.executor.run(self._jobs, arms, self._context):
                 if result.finite:
                     arms[result.job.arm].add(result, self.algorithm.weight(result))
                 self._results.append(result)
                 yield result
 
     def end_round(self) -> None:
-        """Aggregate, let the tuner learn, write the round down, and show the best arm in the module."""
+        """Aggregate, let tuner and search learn, write the round down, and show the best arm in the module."""
         self._warn_of_dropped()
-        by_arm: dict[int, list[ClientResult]] = {arm.index: [] for arm in self.live}
+        live = self.live
+        by_arm: dict[int, list[ClientResult]] = {arm.index: [] for arm in live}
         for result in self._results:
             by_arm[result.job.arm].append(result)
-        for arm in self.live:
-            results = by_arm[arm.index]
-            size = arm.nbytes
-            for result in results:
-                self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
-                self._jobs_table.append(job_row(result))
-            self.ledger.rounds += 1
-            self._scores.setdefault(arm.index, []).append(round_score(results, self.target))
+        for arm in live:
+            self._book(arm, by_arm[arm.index])
             self.algorithm.aggregate(arm)
-            self.tuner.observe(arm, [result for result in results if result.finite], self._context)
-        self.tuner.evolve(self.live, self._context)
+            self.tuner.observe(arm, [result for result in by_arm[arm.index] if result.finite], self._context)
+        self.tuner.evolve(live, self._context)
         rows = {
-            arm.index: round_row(self._context.round, arm, by_arm[arm.index], self._scores[arm.index][-1], self.ledger)
+            arm.index: round_row(self._context.round, arm, by_arm[arm.index], self.ledger)
             | dict(self.tuner.figures(arm))
-            for arm in self.live
+            for arm in live
         }
         for row in rows.values():
             self._history.append(row)
-        self._metrics = round_figures(rows, self.best_arm.index, self.monitor)
+        if self.search is not None:
+            for arm in self.search.end(self.arms, self._context):
+                arm.eliminate(arm.rounds)
+        self._metrics = round_figures(rows, self.best_arm.index, len(self.live), self.monitor)
         self._in_round = False
         self._show_best()
 
@@ -183,9 +183,10 @@ class FederatedLoop(Callback):
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
         if stage != "fit":
             return
-        checks.check_trainer(trainer)
+        checks.check_trainer(trainer, self.monitor)
         checks.check_module(pl_module, self.monitor)
-        self.tuner = self._find_tuner(trainer)
+        self.tuner = checks.only(trainer, Tuner) or Untuned()
+        self.search = checks.only(trainer, Search)
         self.data = checks.federated_data(trainer)
         if self.cohort > len(self.data):
             raise ValueError(
@@ -195,10 +196,15 @@ class FederatedLoop(Callback):
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
         self._trainer = trainer
-        self._job_limit = int(trainer.fast_dev_run) or None
+        self._job_limit = int(trainer.fast_dev_run) or sys.maxsize
         self._needs_before = (
             (self.target == "global" or self.tuner.needs_before) if self._score_before is None else self._score_before
         ) and self.monitor is not None
+        if self.search is not None:
+            self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))
+            checks.check_rounds(trainer, self.search)
+            self.algorithm.check("server", self.search.server_names)
+        self.algorithm.check("server", list(self.tuner.server(0, self.seed)))
         private.install(trainer, self)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -219,7 +225,14 @@ class FederatedLoop(Callback):
         saved = self._saved or {}
         with seeding.preserved():
             self._prepared = prepare(
-                trainer, module, self.data, self.algorithm, self.tuner, self._optimizers, settings, saved.get("moving")
+                trainer,
+                module,
+                self.data,
+                self.algorithm,
+                tuned(self.tuner, self.search, self.seed),
+                self._optimizers,
+                settings,
+                saved.get("moving"),
             )
         state = self._prepared.executor.state
         if saved:
@@ -227,17 +240,17 @@ class FederatedLoop(Callback):
                 tensor.copy_(kept)
             self._restore(saved)
         elif not self.arms:
-            server = dict(self.tuner.server(0, self.seed))
-            self.algorithm.check("server", list(server))
-            self.arms = [Arm(0, self.algorithm, server, state.weights, state.buffers)]
+            self._start = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers)]
+            if self.search is None:
+                self._start_arms([Draft({}, {})])
         self._saved = None
-        trainer.fit_loop.max_batches = len(self.live) * self.cohort
-        self._show_best()
+        if self.arms:
+            self._show_best()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
-        if self._prepared is not None:
-            self._prepared.executor.binding.apply(self.tuner.best(self.best_arm))
+        if self._prepared is not None and self.arms:
+            self._prepared.executor.binding.apply(self._chosen(self.best_arm))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
@@ -254,18 +267,22 @@ class FederatedLoop(Callback):
     @property
     def live(self) -> list[Arm]:
         """The arms that take part in rounds."""
-        return [arm for arm in self.arms if arm.eliminated_at is None]
+        return [arm for arm in self.arms if arm.live]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search is over, before the Trainer's own limits."""
+        return self.search is not None and self.search.done(self.arms)
 
     @property
     def best_arm(self) -> Arm:
-        """The live arm with the best last score; the earlier one of equals, the first before any score."""
-        sign = -1.0 if self.mode == "max" else 1.0
+        """The arm with the best last score that was not taken out; the earlier one of equals."""
 
         def rank(arm: Arm) -> float:
-            last = (self._scores.get(arm.index) or [math.nan])[-1]
-            return math.inf if math.isnan(last) else sign * last
+            last = arm.scores[-1] if arm.scores else math.nan
+            return math.inf if math.isnan(last) else self._sign * last
 
-        return min(self.live, key=rank)
+        return min((arm for arm in self.arms if arm.eliminated_at is None), key=rank)
 
     @property
     def result(self) -> Result:
@@ -273,21 +290,21 @@ class FederatedLoop(Callback):
         if not self.arms:
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
         best = self.best_arm
-        scores = self._scores.get(best.index) or [math.nan]
+        score = best.scores[-1] if best.scores else math.nan
         arms = [
             {
                 "index": arm.index,
-                "client": dict(self.tuner.best(arm)),
+                "client": self._chosen(arm),
                 "server": dict(arm.server),
                 "rounds": arm.rounds,
-                "scores": list(self._scores.get(arm.index, [])),
+                "scores": list(arm.scores),
                 "eliminated_at": arm.eliminated_at,
             }
             for arm in self.arms
         ]
         return Result(
             best={"client": self._deployed(best), "server": dict(best.server)},
-            score=None if math.isnan(scores[-1]) else scores[-1],
+            score=None if math.isnan(score) else score,
             best_arm=best.index,
             arms=arms,
             ledger=self.ledger.as_dict(),
@@ -325,7 +342,15 @@ class FederatedLoop(Callback):
             )
         arm = self.best_arm
         result = evaluate_arm(
-            self._prepared.executor, arm, self.tuner.best(arm), trainer, model, data, split, clients, self.seed
+            self._prepared.executor,
+            arm,
+            lambda client: {**arm.client, **self.tuner.deployed(arm, client, self.seed)},
+            trainer,
+            model,
+            data,
+            split,
+            clients,
+            self.seed,
         )
         self._show_best()
         return result
@@ -343,7 +368,7 @@ class FederatedLoop(Callback):
             "names": list(state.names[0]),
             "moving": [*state.names[1], *self._prepared.moving_personal],
             "initial_personal": list(state.initial_personal),
-            "scores": {index: list(scores) for index, scores in self._scores.items()},
+            "start": list(self._start) if self.search is not None and self.search.keeps_start else [],
             "ledger": self.ledger.as_dict(),
             "history": self._history.state_dict(),
             "jobs": self._jobs_table.state_dict(),
@@ -367,6 +392,7 @@ class FederatedLoop(Callback):
         return {
             "algorithm": self.algorithm.identity(),
             "tuner": self.tuner.identity(),
+            "search": None if self.search is None else self.search.identity(),
             "federation": self.data.fingerprint(),
             "cohort": self.cohort,
             "seed": self.seed,
@@ -384,13 +410,13 @@ class FederatedLoop(Callback):
                 f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(state.names[0])}: "
                 "resume with the module the run began with."
             )
+        self._start = list(saved["start"]) or [tensor.detach().clone() for tensor in (*state.weights, *state.buffers)]
         self.arms = []
         for kept in saved["arms"]:
             arm = Arm(kept["index"], self.algorithm, kept["server"], state.weights, state.buffers)
             arm.load_state_dict(kept)
             self.arms.append(arm)
         self.ledger = Ledger.from_dict(saved["ledger"])
-        self._scores = {int(index): list(scores) for index, scores in saved["scores"].items()}
         self._history, self._jobs_table = Table(saved["history"]), Table(saved["jobs"])
 
     # ------------------------------------------------------------------ details
@@ -401,22 +427,42 @@ class FederatedLoop(Callback):
         largest = int(self.data.sizes("train").max())
         return max(1, math.ceil(largest / self.data.batch_size)) * self.epochs
 
-    def _find_tuner(self, trainer: Trainer) -> Tuner:
-        tuners = [callback for callback in trainer.callbacks if isinstance(callback, Tuner)]
-        if len(tuners) > 1:
-            names = ", ".join(type(tuner).__name__ for tuner in tuners)
-            raise MisconfigurationException(f"one run has one tuner, got {len(tuners)}: {names}.")
-        return tuners[0] if tuners else Untuned()
+    @property
+    def _sign(self) -> float:
+        return -1.0 if self.mode == "max" else 1.0
+
+    def _start_arms(self, drafts: Sequence[Draft]) -> None:
+        assert self._prepared is not None
+        weights = len(self._prepared.executor.state.weights)
+        for draft in drafts:
+            index = len(self.arms)
+            server = {**draft.server, **self.tuner.server(index, self.seed)}
+            self.arms.append(
+                Arm(index, self.algorithm, server, self._start[:weights], self._start[weights:], draft.client)
+            )
+
+    def _book(self, arm: Arm, results: Sequence[ClientResult]) -> None:
+        """Write down what an arm's round has cost and how it scored."""
+        size = arm.nbytes
+        for result in results:
+            self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
+            self._jobs_table.append(job_row(result))
+        self.ledger.rounds += 1
+        arm.scores.append(round_score(results, self.target))
+
+    def _chosen(self, arm: Arm) -> dict[str, Any]:
+        return {**arm.client, **self.tuner.best(arm)}
 
     def _deployed(self, arm: Arm) -> dict[str, Any]:
         if self._prepared is None:
-            return dict(self.tuner.best(arm))
-        return dict(self._prepared.executor.binding.apply(self.tuner.best(arm)))
+            return self._chosen(arm)
+        return dict(self._prepared.executor.binding.apply(self._chosen(arm)))
 
     @torch.no_grad()
     def _show_best(self) -> None:
         assert self._prepared is not None
         arm, executor = self.best_arm, self._prepared.executor
+        self.tuner.leader = arm.index
         executor.state.load(arm.weights, arm.buffers, None)
         executor.binding.restore()
         for tensor in (*executor.state.weights, *executor.state.personal):

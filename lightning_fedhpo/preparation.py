@@ -7,9 +7,9 @@ has been spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.proof import Outcome, check_effect
+from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.state import ModuleState, lazy_parameters, module_state, named_state
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
@@ -51,12 +52,36 @@ class Prepared:
     moving_personal: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What is tuned in a run.
+
+    Attributes:
+        names: The client hyperparameters to bind.
+        config: A configuration as clients may get it.
+        contrasts: For each name two values that ought to make a difference, where there are two.
+    """
+
+    names: list[str]
+    config: Config
+    contrasts: Mapping[str, tuple[Any, Any] | None]
+
+
+def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
+    """Return what tuner and search set together."""
+    drawn = [] if search is None else search.client_names
+    config = {} if search is None else search.draft(0, seed).client
+    contrasts = {name: search.space.ends(name) for name in drawn} if search is not None else {}
+    contrasts |= {name: tuner.contrast(name) for name in tuner.client_names}
+    return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts)
+
+
 def prepare(
     trainer: Trainer,
     module: LightningModule,
     data: FederatedData,
     algorithm: Algorithm,
-    tuner: Tuner,
+    tuning: Tuned,
     optimizers: LocalOptimizers,
     settings: Settings,
     moving: Sequence[str] | None,
@@ -68,7 +93,7 @@ def prepare(
         module: The user's module; it is left as it was, lazy layers apart.
         data: The federation.
         algorithm: The federated method.
-        tuner: Names the hyperparameters to bind.
+        tuning: The hyperparameters to bind and prove.
         optimizers: The module's optimizers as their author made them.
         settings: The run's.
         moving: What a checkpoint knows to change beside the weights; found out where there is none.
@@ -82,7 +107,7 @@ def prepare(
     limits = private.limits(trainer)
     if lazy_parameters(module):
         _build_lazy(local, data, client, settings.seed)
-    binding = Binding(module, optimizers, local_settings, tuner.client_names)
+    binding = Binding(module, optimizers, local_settings, tuning.names)
 
     def executor(state: ModuleState) -> SequentialExecutor:
         holder[:] = [
@@ -94,11 +119,11 @@ def prepare(
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     trial = Trial(executor(module_state(module, (), ())), data, client, settings, start)
-    config = tuner.trial(settings.seed)
+    config = tuning.config
     _, changed = trial.run(config)
     if settings.verify:
         for name in binding.names:
-            values = tuner.contrast(name)
+            values = tuning.contrasts[name]
             if values is None and name in config and config[name] != binding.original(name):
                 values = config[name], binding.original(name)
             if values is not None and values[0] != values[1] and name not in LOOP:
@@ -137,9 +162,7 @@ class Trial:
         batch_size = executor.binding.settings.batch_size
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
         try:
-            local.train(
-                self._data.examples(self._client, "train"), steps, batch_size, generator, max_steps=steps
-            )
+            local.train(self._data.examples(self._client, "train"), steps, batch_size, generator, max_steps=steps)
             local.recorder.finish()
             scores: dict[str, float] = {}
             if monitor is not None:

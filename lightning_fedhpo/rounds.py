@@ -70,12 +70,12 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
     }
 
 
-def round_row(number: int, arm: Arm, results: Sequence[ClientResult], score: float, ledger: Ledger) -> dict[str, Cell]:
+def round_row(number: int, arm: Arm, results: Sequence[ClientResult], ledger: Ledger) -> dict[str, Cell]:
     """Return an arm's row of a round: its score, the cohort's means, and what the whole run has spent by then."""
     return {
         "round": number,
         "arm": arm.index,
-        "score": score,
+        "score": arm.scores[-1],
         "clients": len(results),
         "dropped": sum(not result.finite for result in results),
         **{f"val/{name}": value for name, value in mean_metrics(results, "before").items()},
@@ -85,14 +85,16 @@ def round_row(number: int, arm: Arm, results: Sequence[ClientResult], score: flo
     }
 
 
-def round_figures(rows: Mapping[int, Mapping[str, Cell]], best: int, monitor: str | None) -> dict[str, float]:
+def round_figures(
+    rows: Mapping[int, Mapping[str, Cell]], best: int, live: int, monitor: str | None
+) -> dict[str, float]:
     """Return what a round logs: the best arm's figures under their own names, and every live arm's score.
 
     What local training logged keeps the name its author gave it; ``monitor`` is the best arm's score, so that early
     stopping and checkpoints can watch it.
     """
-    row = rows[best]
-    figures: dict[str, Cell] = {"round": row["round"], "arms/live": len(rows)}
+    row = rows.get(best) or next(iter(rows.values()))
+    figures: dict[str, Cell] = {"round": row["round"], "arms/live": live}
     figures |= {f"arm/{index}/score": one["score"] for index, one in rows.items()}
     for name, value in row.items():
         if "/" in name:

@@ -39,6 +39,8 @@ SYNTHETIC = 10
 """Generated data sets."""
 SEARCH = 11
 """A search's choices between arms."""
+CONFIGS = 12
+"""The configurations that a tuner chooses among."""
 
 
 def key(seed: int, stream: int, round: int = 0, arm: int = 0, client: int = 0) -> int:  # noqa: A002 - the design's word

@@ -158,6 +158,15 @@ class SearchSpace:
         near = self.around(first, epsilon, part)
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
 
+    def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
+        """Return the first and the last value of a hyperparameter, None where there is only one.
+
+        >>> SearchSpace(client={"epochs": Int(1, 5), "seed": Choice([0])}).ends("epochs")
+        (1, 5)
+        """
+        values = self.part(part)[name].grid(2)
+        return None if values[0] == values[-1] else (values[0], values[-1])
+
     def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
         """Return a space with the hyperparameters of all: this one's first, then what each of the others adds.
 

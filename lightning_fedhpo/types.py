@@ -36,11 +36,19 @@ class Job:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What is frozen for the length of a round."""
+    """What is frozen for the length of a round.
+
+    Attributes:
+        round: The round's number.
+        seed: The run's seed.
+        needs_before: Whether clients are scored before they train, too.
+        sign: 1 where smaller scores are better, -1 where larger ones are: ``sign * score`` is a loss.
+    """
 
     round: int
     seed: int
     needs_before: bool
+    sign: float = 1.0
 
 
 @dataclass(frozen=True)

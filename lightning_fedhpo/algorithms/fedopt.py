@@ -129,7 +129,8 @@ class FedOpt(Algorithm):
         foreign = [name for name, value in given.items() if value is not None and name not in names]
         if foreign:
             raise ValueError(
-                f"the server optimizer {optimizer!r} has no {', '.join(foreign)}: it takes lr, decay, {', '.join(names)}."
+                f"the server optimizer {optimizer!r} has no {', '.join(foreign)}: it takes lr, decay and "
+                f"{', '.join(names)}."
             )
         defaults = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
         own = {name: defaults[name] if (value := given[name]) is None else value for name in names}

@@ -51,7 +51,7 @@ class TensorExamples(Examples):
     __slots__ = ("_elsewhere", "_keys", "_length", "_tensors")
 
     def __init__(self, tensors: Sequence[Tensor], keys: Sequence[str] | None, rows: Tensor) -> None:
-        self._elsewhere = any([t.is_cuda or t.is_mps for t in tensors])
+        self._elsewhere = not all([t.is_cpu for t in tensors])
         self._tensors = (
             [select(t, rows) for t in tensors] if self._elsewhere else [t.index_select(0, rows) for t in tensors]
         )

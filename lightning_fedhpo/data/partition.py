@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from reprlib import repr as short_repr
 from typing import Literal
 
 import numpy as np
@@ -220,7 +219,8 @@ class Natural:
             raise ValueError(f'`below` must be "error" or "drop", got {self.below!r}.')
 
     def __repr__(self) -> str:
-        return f"Natural(by={short_repr(self.by)}, min_size={self.min_size}, below={self.below!r})"
+        by = repr(self.by) if isinstance(self.by, str) else f"<{type(self.by).__name__}>"
+        return f"Natural(by={by}, min_size={self.min_size}, below={self.below!r})"
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Number the owners of all parts together."""

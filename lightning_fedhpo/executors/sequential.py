@@ -149,9 +149,7 @@ class SequentialExecutor:
 
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""
-        self._algorithm.local_gradient(
-            self.state.weights, self._start, self.binding.settings.algorithm, self._share
-        )
+        self._algorithm.local_gradient(self.state.weights, self._start, self.binding.settings.algorithm, self._share)
 
     def _score(self, metrics: Mapping[str, float]) -> float:
         monitor = self._monitor or ""

@@ -31,8 +31,11 @@ class Tuner(Callback):
     needs_before: bool = False
     """Whether clients have to be scored before they train, too."""
 
+    leader: int | None = None
+    """The number of the best arm, kept by the loop."""
+
     def server(self, arm: int, seed: int) -> Config:
-        """Return the server configuration of a new arm, where no search draws it."""
+        """Return what is set for the server of a new arm; a search draws the rest."""
         return {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
@@ -49,6 +52,10 @@ class Tuner(Callback):
         """Return the client configuration to deploy."""
         return {}
 
+    def deployed(self, arm: Arm, client: int, seed: int) -> Config:
+        """Return the client configuration that one client is tested with: :meth:`best`, unless it is drawn."""
+        return self.best(arm)
+
     def trial(self, seed: int) -> Config:
         """Return a configuration as this tuner may suggest it, to try the module with before the first round."""
         return {}
@@ -59,6 +66,10 @@ class Tuner(Callback):
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return what is logged of an arm's state, by key."""
+        return {}
+
+    def candidates(self, arm: Arm) -> Mapping[str, Any]:
+        """Return what is behind the numbered figures of an arm, by number."""
         return {}
 
     def identity(self) -> dict[str, Any]:

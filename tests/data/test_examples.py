@@ -57,6 +57,7 @@ DATASETS: dict[str, Any] = {
     "subset of subset": Subset(Subset(TensorDataset(X, Y), range(N - 1, -1, -1)), range(N - 1, -1, -1)),
     "items": Items(),
     "at once": AtOnce(),
+    "stack of items": StackDataset(StackDataset(X, Y), Y.tolist()),
     "joined": ConcatDataset([Subset(Items(), range(20)), Subset(Items(), range(20, N))]),
     "transformed": Noisy(X, Y),
     "list": [(X[i], int(Y[i])) for i in range(N)],
@@ -72,6 +73,13 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+
+
+def features(batch: Any) -> Tensor:
+    """Return the first column of a batch."""
+    while not isinstance(batch, Tensor):
+        batch = batch["features"] if isinstance(batch, dict) else batch[0]
+    return batch
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -95,6 +103,20 @@ def test_all_kinds_give_the_same_batches(name: str) -> None:
     assert same(FederatedData(DATASETS[name], Iid(4)).examples(1).take(positions), expected)
 
 
+def test_tensors_elsewhere_are_indexed_from_here() -> None:
+    x = torch.zeros(N, 3, device="meta")  # a device with shapes and no memory stands in for a GPU
+    examples = FederatedData((x, Y), Iid(4)).examples(0)
+    features, labels = examples.take(torch.tensor([1, 0]))
+    assert (features.shape, features.device.type, labels.device.type) == ((2, 3), "meta", "cpu")
+
+
+def test_the_pool_gives_single_examples_too() -> None:
+    data = FederatedData((X, Y), Iid(4))
+    loader = data.val_dataloader()
+    assert isinstance(loader, DataLoader)
+    assert same(loader.dataset[3], (X[data.order("val")[3]], Y[data.order("val")[3]]))
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_pooled_loaders_cover_every_client(name: str) -> None:
     data = FederatedData(DATASETS[name], Iid(4), batch_size=7, eval_batch_size=5)
@@ -106,8 +128,7 @@ def test_pooled_loaders_cover_every_client(name: str) -> None:
         assert len(batches) == len(loader) == len(expected)
         if split == "val":
             assert all(same(a, b) for a, b in zip(batches, expected, strict=True))
-        first = [b[0] if isinstance(b, list) else b["features"] for b in batches]
-        wanted = [b[0] if isinstance(b, list) else b["features"] for b in expected]
+        first, wanted = ([features(batch) for batch in run] for run in (batches, expected))
         assert torch.equal(torch.cat(first).sort(dim=0).values, torch.cat(wanted).sort(dim=0).values)
         if split == "train":
             assert not torch.equal(torch.cat(first), torch.cat(wanted))

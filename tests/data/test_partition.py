@@ -259,13 +259,14 @@ def test_arguments_are_checked(make: Any, error: type[Exception], message: str) 
         (Iid(11), ValueError, "11 clients need 11, there are 10. Choose fewer `clients`"),
         (Quantity(4, min_size=3), ValueError, "4 clients need 12, there are 10.*smaller `min_size`"),
         (Dirichlet(4, 1.0, min_size=3), ValueError, "4 clients need 12"),
-        (Dirichlet(5, 1e-4, min_size=2), ValueError, "min_size=2.*larger `alpha` \\(now 0.0001\\), fewer `clients`"),
+        (Dirichlet(7, 1e-4), ValueError, "min_size=1.*larger `alpha` \\(now 0.0001\\), fewer `clients`"),
         (Shards(3, 6), ValueError, "at most the number of classes, got 6 with 5 classes"),
         (Shards(2, 2), ValueError, "2 clients of 2 classes cannot hold 5"),
         (Natural("who"), ValueError, "must name a column of the train set, got 'who'; its examples have no names"),
         (Natural([1, 2]), ValueError, "one value per example, 10 in the train set, got int64 of shape \\(2,\\)"),
         (Natural(np.zeros((10, 2))), ValueError, "got float64 of shape \\(10, 2\\)"),
         (Natural(np.zeros(10)), TypeError, "integers or strings, `by` gives float64"),
+        (Natural([[1, 2], [3]] * 5), TypeError, "integers or strings, `by` gives object"),
         (Natural([None] * 10), TypeError, "integers or strings, `by` gives object"),
         (Natural(list("aabbbccccc"), min_size=3), ValueError, "1 of 3 have fewer \\(the first is 'a' with 2\\).*drop"),
         (Natural({"test": [1]}), ValueError, "must cover every split, got \\['test'\\] without 'train'"),
@@ -296,8 +297,8 @@ def test_plain_values_for_several_splits_are_refused() -> None:
 class Mine:
     """A partition of someone else's."""
 
-    def __init__(self, owners: list[int], clients: int) -> None:
-        self.result = Assignment([np.array(owners)], clients)
+    def __init__(self, owners: list[int], clients: int, parts: int = 1) -> None:
+        self.result = Assignment([np.array(owners)] * parts, clients)
 
     def assign(self, parts: Any, rng: np.random.Generator) -> Assignment:
         return self.result
@@ -314,3 +315,5 @@ def test_own_partitions_work_and_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             FederatedData([torch.arange(4)], Mine(owners, clients))
+    with pytest.raises(ValueError, match=r"got 2 array\(s\) for 1 part\(s\)"):
+        FederatedData([torch.arange(4)], Mine([0] * 4, 1, parts=2))

@@ -57,7 +57,6 @@ def test_ten_thousand_clients_by_label(partition: Partition) -> None:
     check(partition, 10_000, 1_000_000, seconds=5, megabytes=100)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", MAKERS, ids=IDS)
+@pytest.mark.parametrize("make", MAKERS[:2], ids=IDS[:2])
 def test_a_million_clients(make: Callable[[int, int], Partition]) -> None:
     check(make(1_000_000, 10_000_000), 1_000_000, 10_000_000, seconds=15, megabytes=600)

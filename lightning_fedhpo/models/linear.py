@@ -1,0 +1,39 @@
+"""Logistic regression: the model of convex experiments, and the fastest."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from lightning_fedhpo.data.assignment import check_count
+from lightning_fedhpo.models.classifier import Classifier, Flat
+
+
+class Linear(Classifier):
+    """Classify by one linear map of the flattened input.
+
+    Args:
+        features: The numbers of an input.
+        classes: The number of labels.
+        lr: Learning rate of SGD.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in Linear(features=20, classes=5).parameters())
+        105
+    """
+
+    def __init__(
+        self,
+        features: int = 784,
+        classes: int = 10,
+        *,
+        lr: float = 0.1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        check_count("features", features)
+        check_count("classes", classes)
+        net = nn.Sequential(Flat(features, "`features`"), nn.Linear(features, classes))
+        super().__init__(net, lr, momentum, weight_decay)
+        self.save_hyperparameters(logger=False)

@@ -1,0 +1,49 @@
+"""The perceptron with one hidden layer of FedTune's experiments, 784-128-10 unless told otherwise."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from lightning_fedhpo.data.assignment import check_count
+from lightning_fedhpo.models.classifier import Classifier, Flat
+
+
+class MLP(Classifier):
+    """Classify by one hidden layer.
+
+    Args:
+        features: The numbers of an input.
+        classes: The number of labels.
+        hidden: The width of the hidden layer.
+        dropout: Probability of dropping a hidden unit.
+        lr: Learning rate of SGD.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in MLP().parameters())
+        101770
+    """
+
+    def __init__(
+        self,
+        features: int = 784,
+        classes: int = 10,
+        *,
+        hidden: int = 128,
+        dropout: float = 0.0,
+        lr: float = 0.1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        for name, value in (("features", features), ("classes", classes), ("hidden", hidden)):
+            check_count(name, value)
+        net = nn.Sequential(
+            Flat(features, "`features`"),
+            nn.Linear(features, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, classes),
+        )
+        super().__init__(net, lr, momentum, weight_decay)
+        self.save_hyperparameters(logger=False)

@@ -1,0 +1,151 @@
+"""Hyperband: brackets of successive halving, from many short arms to few long ones, over one ledger.
+
+Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", JMLR 2018. Deviation: brackets
+run in turn as long as the budget covers them whole; with the default budget that is all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.searches.base import Draft, Search, discounted, ranked
+from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.types import RoundContext
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One run of successive halving.
+
+    Attributes:
+        sizes: How many arms are in each rung.
+        ends: The arm's round at which each rung ends.
+    """
+
+    sizes: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def cost(self) -> int:
+        """Rounds of single arms."""
+        begins = (0, *self.ends)
+        return sum(size * (end - begins[rung]) for rung, (size, end) in enumerate(zip(self.sizes, self.ends)))  # noqa: B905 - alike
+
+
+def brackets(max_rounds: int, eta: int) -> list[Bracket]:
+    """Return Hyperband's brackets, the one with most arms first.
+
+    >>> [(bracket.sizes, bracket.ends) for bracket in brackets(9, eta=3)]
+    [((9, 3, 1), (1, 3, 9)), ((5, 1), (3, 9)), ((3,), (9,))]
+    """
+    most = 0
+    while eta ** (most + 1) <= max_rounds:
+        most += 1
+    found = []
+    for rungs in range(most, -1, -1):
+        arms = -(-(most + 1) * eta**rungs // (rungs + 1))
+        sizes = tuple(max(1, arms // eta**rung) for rung in range(rungs + 1))
+        ends = tuple(round(max_rounds / eta ** (rungs - rung)) for rung in range(rungs + 1))
+        found.append(Bracket(sizes, ends))
+    return found
+
+
+class Hyperband(Search):
+    """Run Hyperband's brackets one after another.
+
+    Args:
+        space: What is drawn for every arm.
+        eta: One of so many arms survives a rung.
+        max_rounds: Rounds of the longest arms.
+        budget: Rounds of single arms in all; by default what all brackets take. Brackets that it does not cover whole
+            are left out, the last ones first.
+        discount: As in successive halving.
+
+    Example:
+        >>> from lightning_fedhpo import Float, SearchSpace
+        >>> search = Hyperband(SearchSpace(server={"lr": Float(0.1, 1.0)}), eta=3, max_rounds=9)
+        >>> search.budget, search.rounds
+        (69, 27)
+    """
+
+    def __init__(
+        self, space: SearchSpace, eta: int = 3, max_rounds: int = 81, budget: int | None = None, discount: float = 0.0
+    ) -> None:
+        if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
+            raise ValueError(f"`eta` must be at least 2, got {eta!r}: with 1 no arm is ever eliminated.")
+        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+            raise ValueError(f"`max_rounds` must be a whole number of at least 1, got {max_rounds!r}.")
+        if not 0 <= discount <= 1:
+            raise ValueError(f"`discount` must be in [0, 1], got {discount!r}.")
+        planned = brackets(max_rounds, eta)
+        total = sum(bracket.cost for bracket in planned)
+        super().__init__(space, total if budget is None else budget)
+        self.brackets: list[Bracket] = []
+        for bracket in planned:
+            if self.spends + bracket.cost > self.budget:
+                break
+            self.brackets.append(bracket)
+        if not self.brackets:
+            raise ValueError(
+                f"`budget` must cover the first bracket, which takes {planned[0].cost} rounds of single arms with "
+                f"max_rounds={max_rounds} and eta={eta}, got {budget}: raise it or take fewer max_rounds."
+            )
+        self.eta = eta
+        self.max_rounds = max_rounds
+        self.discount = discount
+
+    @property
+    def keeps_start(self) -> bool:
+        """Brackets start after one another."""
+        return True
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all brackets' longest arms, since brackets run in turn."""
+        return sum(bracket.ends[-1] for bracket in self.brackets)
+
+    @property
+    def spends(self) -> int:
+        """The rounds of all arms together."""
+        return sum(bracket.cost for bracket in self.brackets)
+
+    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
+        """Start the next bracket once the one before is over."""
+        if any(arm.live for arm in arms):
+            return []
+        bracket = self.brackets[self._started(arms)]
+        return [self.draft(len(arms) + place, context.seed) for place in range(bracket.sizes[0])]
+
+    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
+        """Take arms out after a rung, and let the bracket's last ones rest when it is over."""
+        live = [arm for arm in arms if arm.live]
+        bracket = self.brackets[self._started(arms) - 1]
+        rounds = live[0].rounds
+        if rounds not in bracket.ends:
+            return []
+        rung = bracket.ends.index(rounds)
+        if rung + 1 == len(bracket.ends):
+            for arm in live:
+                arm.finished = True
+            return []
+        since = rounds - (bracket.ends[rung - 1] if rung else 0)
+        scores = [context.sign * discounted(arm.scores[-since:], self.discount) for arm in live]
+        return ranked(live, scores)[bracket.sizes[rung + 1] :]
+
+    def done(self, arms: Sequence[Arm]) -> bool:
+        """Whether the last bracket is over."""
+        return self._started(arms) == len(self.brackets) and not any(arm.live for arm in arms)
+
+    def _started(self, arms: Sequence[Arm]) -> int:
+        started, count = 0, 0
+        while count < len(arms):
+            count += self.brackets[started].sizes[0]
+            started += 1
+        return started
+
+    def identity(self) -> dict[str, Any]:
+        """Return the space and the settings."""
+        return {**super().identity(), "eta": self.eta, "max_rounds": self.max_rounds, "discount": self.discount}

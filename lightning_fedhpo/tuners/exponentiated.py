@@ -1,0 +1,196 @@
+"""The mathematics of FedEx: exponentiated gradient on a categorical distribution, kept as its logarithm.
+
+Khodak et al., "Federated Hyperparameter Tuning: Challenges, Baselines, and Connections to Weight-Sharing", NeurIPS
+2021 (algorithm 2, appendices C and F), and Khodak et al., "Weight Sharing for Hyperparameter Optimization in Federated
+Learning", FL-ICML 2020. Plain functions on plain numbers, without overflow whatever the scale of the losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Schedule = Literal["constant", "adaptive", "aggressive", "auto"]
+Logs = NDArray[np.float64]
+
+LARGEST = 1e300
+"""A gradient's entries are kept below this, where a later step would turn them to nan."""
+
+
+def normalised(z: Logs) -> Logs:
+    """Return log-probabilities that sum to one.
+
+    >>> normalised(np.array([1000.0, 1000.0])).round(4).tolist()
+    [-0.6931, -0.6931]
+    """
+    shifted = z - z.max()
+    return shifted - math.log(np.exp(shifted).sum())  # type: ignore[no-any-return]  # numpy's operators are
+
+
+def entropy(z: Logs) -> float:
+    """Return the entropy of log-probabilities, in nats.
+
+    >>> entropy(normalised(np.zeros(4))) == math.log(4)
+    True
+    """
+    probabilities = np.exp(z)
+    present = probabilities > 0
+    return max(0.0, float(-(probabilities[present] * z[present]).sum()))
+
+
+def gradient(
+    z: Logs, chosen: Sequence[int], losses: Sequence[float], weights: Sequence[float], baseline: float
+) -> Logs:
+    """Return ``g_j = sum_i v_i (L_i - lambda) [c_i = j] / theta_j``.
+
+    >>> gradient(np.log([0.5, 0.5]), chosen=[0, 0], losses=[3.0, 1.0], weights=[1, 3], baseline=1.0).tolist()
+    [1.0, 0.0]
+    """
+    total = float(sum(weights))
+    sums = np.zeros(len(z))
+    for place, loss, weight in zip(chosen, losses, weights, strict=True):
+        sums[place] += weight / total * (loss - baseline)
+    with np.errstate(over="ignore"):
+        raised = sums * np.exp(np.minimum(-z, 690.0))
+    return np.clip(raised, -LARGEST, LARGEST)
+
+
+@dataclass
+class Baseline:
+    """The discounted mean of earlier rounds' losses: the last one has weight 1, the one before ``discount``.
+
+    >>> mean = Baseline(discount=0.5)
+    >>> mean.value, mean.add(4.0), mean.add(1.0), mean.value
+    (0.0, None, None, 2.0)
+    """
+
+    discount: float
+    weighed: float = 0.0
+    total: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """The mean, 0 before the first round."""
+        return self.weighed / self.total if self.total else 0.0
+
+    def add(self, loss: float) -> None:
+        """Add a round's loss."""
+        self.weighed = self.discount * self.weighed + loss
+        self.total = self.discount * self.total + 1.0
+
+
+@dataclass
+class Distribution:
+    """One categorical distribution and what its step size depends on.
+
+    Attributes:
+        z: The log-probabilities.
+        norm: The root of the sum of squares of the gradients' largest entries, for the adaptive schedule.
+        steps: The number of updates.
+    """
+
+    z: Logs
+    norm: float = 0.0
+    steps: int = 0
+
+    @classmethod
+    def uniform(cls, size: int) -> Distribution:
+        """Return the uniform distribution."""
+        return cls(normalised(np.zeros(size)))
+
+    def step_size(self, schedule: Schedule, largest: float) -> float:
+        """Return eta_t for a gradient whose largest entry is given; the paper's schedules."""
+        start = math.sqrt(2.0 * math.log(len(self.z)))
+        if schedule == "constant":
+            return start
+        if schedule == "adaptive":
+            return start / self.norm
+        if schedule == "aggressive":
+            return start / largest
+        return start / math.sqrt(self.steps)
+
+    def update(self, slope: Logs, schedule: Schedule) -> None:
+        """Take one step of exponentiated gradient; a zero gradient moves nothing."""
+        largest = float(np.abs(slope).max())
+        self.steps += 1
+        self.norm = math.hypot(self.norm, largest)
+        if not largest or len(self.z) == 1:
+            return
+        if schedule == "aggressive":  # the quotient first: it is at most one, whatever the scale
+            step = math.sqrt(2.0 * math.log(len(self.z))) * (slope / largest)
+        else:
+            step = self.step_size(schedule, largest) * slope
+        self.z = normalised(np.clip(self.z - step, -LARGEST, LARGEST))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain numbers."""
+        return {"z": self.z.tolist(), "norm": self.norm, "steps": self.steps}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Distribution:
+        """Build a distribution from its state."""
+        return cls(np.asarray(state["z"], dtype=np.float64), state["norm"], state["steps"])
+
+
+@dataclass
+class ArmState:
+    """FedEx in one arm.
+
+    Attributes:
+        configs: The candidates, as many as there are places to choose.
+        axes: For each distribution the values it chooses among: whole configurations, or one hyperparameter's.
+        distributions: One over all configurations, or one for each hyperparameter.
+        baseline: The losses' discounted mean.
+    """
+
+    axes: list[list[dict[str, Any]]]
+    distributions: list[Distribution]
+    baseline: Baseline
+    last: dict[str, float] = field(default_factory=dict)
+
+    def config(self, places: Sequence[int]) -> dict[str, Any]:
+        """Return the configuration with one place on every axis."""
+        merged: dict[str, Any] = {}
+        for axis, place in zip(self.axes, places, strict=True):
+            merged |= axis[place]
+        return merged
+
+    def flat(self, places: Sequence[int]) -> int:
+        """Number a choice: the place itself, or its place in the product of all axes."""
+        index = 0
+        for axis, place in zip(self.axes, places, strict=True):
+            index = index * len(axis) + place
+        return index
+
+    def places(self, index: int) -> list[int]:
+        """Return the choice with a number."""
+        found = []
+        for axis in reversed(self.axes):
+            index, place = divmod(index, len(axis))
+            found.append(place)
+        return found[::-1]
+
+    @property
+    def most_likely(self) -> list[int]:
+        """The most likely place on every axis, the first of equals."""
+        return [int(distribution.z.argmax()) for distribution in self.distributions]
+
+    @property
+    def entropy(self) -> float:
+        """The entropy of the distribution over configurations."""
+        return sum(entropy(distribution.z) for distribution in self.distributions)
+
+    def sample(self, draw: np.random.Generator) -> list[int]:
+        """Draw a place on every axis."""
+        return [sampled(distribution.z, draw) for distribution in self.distributions]
+
+
+def sampled(z: Logs, draw: np.random.Generator) -> int:
+    """Draw a place from log-probabilities, with one uniform number."""
+    cumulated = np.cumsum(np.exp(z))
+    return min(int(np.searchsorted(cumulated, draw.random() * cumulated[-1], side="right")), len(z) - 1)

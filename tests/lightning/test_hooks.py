@@ -1,0 +1,174 @@
+"""Callbacks see rounds as epochs and jobs as batches, in Lightning's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+
+HOOKS = [name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")]
+
+
+class Recording(Callback):
+    """Writes down every hook, and which round and step it is by then."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.places: list[tuple[str, int, int]] = []
+
+
+def _recorder(hook: str) -> Callable[..., None]:
+    def record(self: Recording, trainer: Trainer, module: LightningModule, *arguments: Any, **options: Any) -> None:
+        self.names.append(hook)
+        self.places.append((hook, trainer.current_epoch, trainer.global_step))
+
+    return record
+
+
+# The hooks inside a training step are left out: they are a client's, and many.
+for _hook in set(HOOKS) - {"on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"}:
+    setattr(Recording, _hook, _recorder(_hook))
+
+
+def test_hooks_come_in_lightnings_order() -> None:
+    recording = Recording()
+    toy_run(2, recording, cohort=2)
+    one_round = ["on_train_epoch_start", *["on_train_batch_start", "on_train_batch_end"] * 2, "on_train_epoch_end"]
+    assert recording.names == [
+        "setup",
+        "on_fit_start",
+        "on_train_start",
+        *one_round * 2,
+        "on_train_end",
+        "on_fit_end",
+        "teardown",
+    ]
+
+
+def test_hooks_see_the_round_as_epoch_and_the_jobs_done_as_step() -> None:
+    recording = Recording()
+    toy_run(2, recording, cohort=2)
+    inside = [place for place in recording.places if place[0].startswith(("on_train_batch", "on_train_epoch"))]
+    assert inside == [
+        ("on_train_epoch_start", 0, 0),
+        ("on_train_batch_start", 0, 0),
+        ("on_train_batch_end", 0, 1),
+        ("on_train_batch_start", 0, 1),
+        ("on_train_batch_end", 0, 2),
+        ("on_train_epoch_end", 0, 2),
+        ("on_train_epoch_start", 1, 2),
+        ("on_train_batch_start", 1, 2),
+        ("on_train_batch_end", 1, 3),
+        ("on_train_batch_start", 1, 3),
+        ("on_train_batch_end", 1, 4),
+        ("on_train_epoch_end", 1, 4),
+    ]
+
+
+def test_a_lambda_callback_gets_jobs_as_batches_and_scores_as_outputs() -> None:
+    seen: list[tuple[int, int, float]] = []
+    watch = LambdaCallback(
+        on_train_batch_end=lambda trainer, module, outputs, batch, number: seen.append(
+            (batch.client, number, float(outputs["loss"]))
+        )
+    )
+    fed, _, _ = toy_run(1, watch, cohort=3)
+    assert seen == [
+        (row["client"], number, pytest.approx(row["score_after"])) for number, row in enumerate(fed.result.jobs)
+    ]
+
+
+def test_a_hook_set_on_an_instance_is_called() -> None:
+    callback, calls = Callback(), []
+    callback.on_train_batch_start = lambda *arguments: calls.append(arguments[-1])  # type: ignore[method-assign]
+    toy_run(1, callback, cohort=2)
+    assert calls == [0, 1]
+
+
+def test_the_round_is_published_before_callbacks_see_its_end() -> None:
+    class Reader(Callback):
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            self.seen.append(float(trainer.callback_metrics["val_loss"]))
+
+    reader = Reader()
+    fed, _, _ = toy_run(3, reader)
+    assert reader.seen == [pytest.approx(score) for score in fed.result.arms[0]["scores"]]
+
+
+def test_callbacks_may_log_from_every_hook() -> None:
+    class Logs(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *arguments: Any) -> None:
+            pl_module.log("mine/job", float(arguments[-1]), on_step=False, on_epoch=True, batch_size=1)
+
+        def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            self.log("mine/start", 1.0)
+
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            self.log("mine/end", 2.0)
+
+    _, trainer, _ = toy_run(2, Logs(), cohort=3)
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("mine/")}
+    assert logged == {"mine/job": 1.0, "mine/start": 1.0, "mine/end": 2.0}  # the mean of jobs 0, 1 and 2
+
+
+class Nosy(ToyModule):
+    """Asks its Trainer things, from every hook that training calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: dict[str, set[tuple[int, bool, bool]]] = {}
+
+    def _ask(self, hook: str) -> None:
+        trainer = self.trainer
+        self.asked.setdefault(hook, set()).add((trainer.current_epoch, trainer.training, trainer.validating))
+
+    def on_train_start(self) -> None:
+        self._ask("on_train_start")
+
+    def on_train_end(self) -> None:
+        self._ask("on_train_end")
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self._ask("training_step")
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self._ask("validation_step")
+        super().validation_step(batch, batch_idx)
+
+
+def test_the_module_may_ask_its_trainer() -> None:
+    module = Nosy()
+    quiet_trainer(2, FederatedLoop(cohort=2)).fit(module, datamodule=toy_data())
+    assert module.asked == {
+        "on_train_start": {(0, True, False)},
+        "training_step": {(0, True, False), (1, True, False)},
+        "validation_step": {(0, False, True), (1, False, True)},
+        "on_train_end": {(2, True, False)},
+    }
+
+
+def test_random_draws_of_callbacks_are_their_own() -> None:
+    class Draws(Callback):
+        def __init__(self) -> None:
+            self.drawn: list[float] = []
+
+        def on_train_batch_end(self, *arguments: Any) -> None:
+            self.drawn.append(float(torch.rand(1)))
+
+    draws = Draws()
+    torch.manual_seed(5)
+    with_draws = toy_run(2, draws)[2].state_dict()
+    assert len(set(draws.drawn)) == 6
+    plain = toy_run(2)[2].state_dict()
+    assert all(torch.equal(with_draws[name], plain[name]) for name in plain)

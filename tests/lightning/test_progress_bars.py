@@ -1,0 +1,72 @@
+"""The progress bar counts the jobs of the round and shows its score."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+
+def _fit(bar: Callback, rounds: int = 2, cohort: int = 4, **options: Any) -> FederatedLoop:
+    fed = FederatedLoop(cohort=cohort)
+    trainer = quiet_trainer(rounds, fed, bar, enable_progress_bar=True, **options)
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    return fed
+
+
+def test_tqdm_counts_jobs_and_shows_the_score(capsys: pytest.CaptureFixture[str]) -> None:
+    fed = _fit(TQDMProgressBar())
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err
+    assert re.search(r"Epoch 0: 100%.*4/4", shown)
+    assert re.search(r"Epoch 1: 100%.*4/4", shown)
+    assert f"val_loss={fed.result.score:.3g}" in shown.rstrip().splitlines()[-1]
+
+
+def test_tqdm_takes_up_the_previous_score_in_the_next_round(capsys: pytest.CaptureFixture[str]) -> None:
+    fed = _fit(TQDMProgressBar())
+    first = fed.result.arms[0]["scores"][0]
+    captured = capsys.readouterr()
+    pieces = [piece for piece in re.split(r"[\r\n]", captured.out + captured.err) if piece.startswith("Epoch 1")]
+    assert f"val_loss={first:.3g}" in pieces[0]
+
+
+def test_a_fast_dev_run_counts_the_jobs_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    _fit(TQDMProgressBar(), fast_dev_run=2)
+    captured = capsys.readouterr()
+    assert re.search(r"Epoch 0: 100%.*2/2", captured.out + captured.err)
+
+
+def test_a_bar_of_ones_own_gets_the_last_job_of_every_round() -> None:
+    class Bar(ProgressBar):
+        def __init__(self) -> None:
+            super().__init__()
+            self.told: list[tuple[int, int]] = []
+
+        def disable(self) -> None:
+            """Nothing is shown."""
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self.told.append((trainer.current_epoch, batch_idx))
+
+    bar = Bar()
+    _fit(bar)
+    assert {(0, 3), (1, 3)} <= set(bar.told)
+
+
+@pytest.mark.thirdparty
+def test_rich_counts_jobs_and_shows_the_score(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    from lightning.pytorch.callbacks import RichProgressBar
+
+    fed = _fit(RichProgressBar())
+    shown = capsys.readouterr().out
+    assert "4/4" in shown
+    assert "Epoch 1/1" in shown
+    assert f"val_loss: {fed.result.score:.3f}" in " ".join(shown.split())

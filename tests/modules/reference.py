@@ -1,0 +1,68 @@
+"""What the federated runs of the zoo are measured against: Lightning's own training on the very same batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_fedhpo import FederatedData, FederatedLoop, seeding
+from lightning_fedhpo.testing import quiet_trainer
+from tests.modules.zoo.base import Case
+from tests.modules.zoo.batches import tensors
+
+SEED = 3
+
+
+class Batches:
+    """A loader of one client's local epochs, in the order that a federated run takes."""
+
+    def __init__(self, data: FederatedData, client: int = 0) -> None:
+        self._examples = data.examples(client, "train")
+        self._size = data.batch_size
+        draw = seeding.key(SEED, seeding.BATCHES, 0, 0, client)
+        self._generator = torch.Generator().manual_seed(draw)
+
+    def __len__(self) -> int:
+        return -(-len(self._examples) // self._size)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator function: Lightning makes more iterators than it uses, and only those in use may draw.
+        order = torch.randperm(len(self._examples), generator=self._generator)
+        for positions in order.split(self._size):
+            yield self._examples.take(positions)
+
+
+class SeedsUserCode(L.Callback):
+    """Seeds what the module draws as a job does, right before the first batch."""
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        seeding.seed_user_code(seeding.key(SEED, seeding.USER, 0, 0, 0))
+
+
+def federation(case: Case, clients: int = 1) -> FederatedData:
+    """Return the case's data, shared out."""
+    return (case.data or tensors)(clients)
+
+
+def federated(
+    case: Case, module: L.LightningModule, data: FederatedData, *callbacks: Any, rounds: int = 1, **loop: Any
+) -> tuple[FederatedLoop, L.Trainer]:
+    """Train a case as a federation."""
+    fed = FederatedLoop(**({"cohort": len(data), "epochs": case.epochs, "seed": SEED} | loop))
+    trainer = quiet_trainer(rounds, fed, *case.callbacks(), *callbacks, **case.trainer)
+    trainer.fit(module, datamodule=data)
+    return fed, trainer
+
+
+def plain(case: Case, module: L.LightningModule, data: FederatedData) -> L.Trainer:
+    """Train a case as Lightning does, on the one client's batches."""
+    callbacks = [SeedsUserCode(), *case.callbacks()]
+    trainer = quiet_trainer(case.epochs, *callbacks, limit_val_batches=0, **case.trainer)
+    with seeding.preserved(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Lightning says of its own run is not what is tested
+        trainer.fit(module, train_dataloaders=Batches(data))
+    return trainer

@@ -1,0 +1,167 @@
+"""Layers with a state, a mode or a shape of their own, and parameters that move without an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from tests.modules.zoo.base import Case, Plain
+
+
+class BatchNorm(Plain):
+    """Batch norm and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+
+
+class Recurrent(Plain):
+    """An LSTM of two layers with dropout between them, and a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2, 5, num_layers=2, dropout=0.2, batch_first=True)
+        self.gru = nn.GRU(5, 4, batch_first=True)
+        self.net = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.gru(self.lstm(x.view(-1, 3, 2))[0])[0][:, -1])
+
+
+class Tied(Plain):
+    """Two layers that share their weight, and a submodule under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+        second.weight = first.weight
+        self.net = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), nn.Linear(6, 3))
+        self.alias = self.net[4]
+
+
+class FrozenBackbone(Plain):
+    """A backbone without gradients that is put into eval mode once, by its author."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5))
+        self.backbone.requires_grad_(False)
+        self.backbone.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert not self.backbone.training
+        return self.net(self.backbone(x))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+
+class Lazy(Plain):
+    """A layer that gets its shape from the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Tanh(), nn.Linear(8, 3))
+
+
+class ConfiguredModel(Plain):
+    """Layers made in `configure_model`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net: Any = None
+
+    def configure_model(self) -> None:
+        if self.net is None:
+            torch.manual_seed(3)
+            self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+class Target(Plain):
+    """An averaged copy without gradients, moved through `.data`, that the loss reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).requires_grad_(False)
+
+    def loss(self, batch: Any) -> Tensor:
+        x, _ = batch
+        return super().loss(batch) + functional.mse_loss(self(x), self.target(x))
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        for slow, fast in zip(self.target.parameters(), self.net.parameters(), strict=True):
+            slow.data = 0.8 * slow.data + 0.2 * fast.data
+
+
+class Queue(Plain):
+    """A memory in a buffer that is not saved, replaced by assignment, and a counter of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(3), persistent=False)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def loss(self, batch: Any) -> Tensor:
+        return super().loss(batch) + (self(batch[0]).mean(0) - self.memory).square().sum()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.memory = 0.9 * self.memory + 0.1 * self(batch[0]).mean(0).detach()
+        self.seen += len(batch[0])
+
+
+class Parametrized(Plain):
+    """Spectral and weight normalisation, which keep buffers and build weights out of parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first = parametrizations.spectral_norm(nn.Linear(6, 8))
+        self.net = nn.Sequential(first, nn.Tanh(), parametrizations.weight_norm(nn.Linear(8, 3)))
+
+
+class SparseEmbedding(Plain):
+    """An embedding with sparse gradients, a scale of no dimension, and a parameter that nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4, sparse=True)
+        self.net = nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.unused = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.embedding((x[:, 0].abs() * 3).long().clamp(max=9))) * self.scale
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Attention(Plain):
+    """A transformer layer, whose eval mode takes another path through the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.encoder(x[:, None])[:, 0])
+
+
+CASES = {
+    "batch_norm": Case(BatchNorm, bare=True),
+    "batch_norm_accumulated": Case(BatchNorm, trainer={"accumulate_grad_batches": 2}),
+    "recurrent": Case(Recurrent, bare=True),
+    "tied": Case(Tied, bare=True),
+    "frozen_backbone": Case(FrozenBackbone, bare=True),
+    "lazy": Case(Lazy, bare=True),
+    "configured_model": Case(ConfiguredModel, bare=True),
+    "target": Case(Target, bare=True),
+    "queue": Case(Queue, bare=True),
+    "parametrized": Case(Parametrized, bare=True),
+    "sparse_embedding": Case(SparseEmbedding, bare=True),
+    "attention": Case(Attention, bare=True),
+}

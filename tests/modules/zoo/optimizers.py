@@ -1,0 +1,227 @@
+"""Every form `configure_optimizers` may take, automatic and manual optimisation, one and several optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import lr_scheduler as schedules
+
+from tests.modules.zoo.base import Case, Plain
+
+
+class Configured(Plain):
+    """Takes its `configure_optimizers` as an argument."""
+
+    def __init__(self, configure: Callable[[Configured], Any]) -> None:
+        super().__init__()
+        self._configure = configure
+
+    def configure_optimizers(self) -> Any:
+        return self._configure(self)
+
+
+def configured(configure: Callable[[Configured], Any]) -> Callable[[], Configured]:
+    """Return what builds a module with these optimizers."""
+    return lambda: Configured(configure)
+
+
+def sgd(module: Plain, lr: float = 0.2) -> SGD:
+    """Return SGD with momentum, which has a state that schedules can be told apart by."""
+    return SGD(module.parameters(), lr=lr, momentum=0.5)
+
+
+def scheduled(schedule: Callable[[Optimizer], Any], **options: Any) -> Callable[[], Configured]:
+    """Return what builds a module with SGD and a schedule in Lightning's dict form."""
+
+    def configure(module: Configured) -> Any:
+        optimizer = sgd(module, module.lr if hasattr(module, "lr") else 0.2)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule(optimizer), **options}}
+
+    return configured(configure)
+
+
+def two_groups(module: Plain) -> AdamW:
+    """Return one optimizer whose groups differ."""
+    first, last = list(module.net[0].parameters()), list(module.net[2].parameters())
+    return AdamW([{"params": first, "lr": 0.01, "weight_decay": 0.1}, {"params": last}], lr=0.03)
+
+
+def lists(module: Plain) -> Any:
+    """Return the two lists of optimizers and schedulers."""
+    optimizer = sgd(module)
+    return [optimizer], [schedules.StepLR(optimizer, step_size=1, gamma=0.3)]
+
+
+def list_of_dicts(module: Plain) -> Any:
+    """Return two lists, the second with two schedules in dict form."""
+    optimizer = sgd(module)
+    by_step = {"scheduler": schedules.ExponentialLR(optimizer, 0.9), "interval": "step", "frequency": 2}
+    return [optimizer], [by_step, schedules.StepLR(optimizer, 1, gamma=0.5)]
+
+
+def one_cycle(module: Plain) -> Any:
+    """Return a schedule as long as the training that the Trainer announces."""
+    optimizer = sgd(module)
+    total = int(module.trainer.estimated_stepping_batches)
+    schedule = schedules.OneCycleLR(optimizer, max_lr=0.3, total_steps=total)
+    return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+def plateau(module: Plain) -> Any:
+    """Return a schedule that watches what local training logs."""
+    optimizer = sgd(module)
+    schedule = schedules.ReduceLROnPlateau(optimizer, factor=0.3, patience=0, threshold=10.0)
+    return {"optimizer": optimizer, "lr_scheduler": schedule, "monitor": "train_loss"}
+
+
+def sequential(optimizer: Optimizer) -> Any:
+    """Return a warm-up and a decay, one after the other."""
+    parts = [schedules.LinearLR(optimizer, 0.1, total_iters=3), schedules.CosineAnnealingLR(optimizer, T_max=8)]
+    return schedules.SequentialLR(optimizer, parts, milestones=[3])
+
+
+def chained(optimizer: Optimizer) -> Any:
+    """Return two schedules that act at once."""
+    parts = [schedules.ConstantLR(optimizer, 0.2, total_iters=2), schedules.ExponentialLR(optimizer, 0.9)]
+    return schedules.ChainedScheduler(parts, optimizer)
+
+
+class EpochLogged(Configured):
+    """Logs the loss once an epoch, for a schedule that watches the epoch's mean."""
+
+    def __init__(self) -> None:
+        super().__init__(plateau)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+
+class Manual(Plain):
+    """Manual optimisation with one optimizer, and a schedule that is stepped on the last batch of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        loss = self.loss(batch)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        self.clip_gradients(optimizer, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
+        optimizer.step()
+        if self.trainer.is_last_batch:
+            self.lr_schedulers().step()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = sgd(self)
+        return [optimizer], [schedules.StepLR(optimizer, 1, gamma=0.3)]
+
+
+class ManualAccumulation(Manual):
+    """Steps every third batch and leaves gradients behind at the end of a client's training."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        self.manual_backward(self.loss(batch) / 3)
+        if (batch_idx + 1) % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class ManualClosure(Manual):
+    """LBFGS in manual optimisation, with its closure."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+
+        def closure() -> Tensor:
+            loss = self.loss(batch)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            return loss
+
+        optimizer.step(closure=closure)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=3)
+
+
+class Gan(Plain):
+    """Two optimizers that take turns, as in a generative adversarial network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Dropout(0.2))
+        self.critic = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, _ = batch
+        first, second = self.optimizers()
+        noise = torch.randn(len(x), 2)
+        self.toggle_optimizer(first)
+        self.manual_backward(-self.critic(self.generator(noise)).mean())
+        first.step()
+        first.zero_grad()
+        self.untoggle_optimizer(first)
+        self.toggle_optimizer(second)
+        fake = self.critic(self.generator(noise).detach())
+        self.manual_backward(fake.mean() - self.critic(x).tanh().mean() + 0.1 * fake.square().mean())
+        second.step()
+        second.zero_grad()
+        self.untoggle_optimizer(second)
+        if self.trainer.is_last_batch:
+            for schedule in self.lr_schedulers():
+                schedule.step()
+
+    def configure_optimizers(self) -> Any:
+        first, second = SGD(self.generator.parameters(), lr=0.05), Adam(self.critic.parameters(), lr=0.01)
+        return [first, second], [schedules.StepLR(first, 1, gamma=0.5), schedules.ExponentialLR(second, 0.9)]
+
+
+class ManualDicts(Gan):
+    """The same, configured by one dict per optimizer."""
+
+    def configure_optimizers(self) -> Any:
+        optimizers, schedulers = super().configure_optimizers()
+        pairs = zip(optimizers, schedulers, strict=True)
+        return tuple({"optimizer": optimizer, "lr_scheduler": schedule} for optimizer, schedule in pairs)
+
+
+CASES = {
+    "sgd": Case(Plain, bare=True),
+    "adam": Case(configured(lambda module: Adam(module.parameters(), lr=0.02)), bare=True),
+    "adamw_groups": Case(configured(two_groups), bare=True),
+    "rmsprop_list": Case(configured(lambda module: [torch.optim.RMSprop(module.parameters(), lr=0.01)]), bare=True),
+    "optimizer_dict": Case(configured(lambda module: {"optimizer": sgd(module)}), bare=True),
+    "lbfgs": Case(configured(lambda module: torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=4)), bare=False),
+    "lists": Case(configured(lists), bare=True),
+    "list_of_dicts": Case(configured(list_of_dicts)),
+    "step_interval": Case(scheduled(lambda opt: schedules.StepLR(opt, 3, gamma=0.5), interval="step")),
+    "frequency": Case(scheduled(lambda opt: schedules.ExponentialLR(opt, 0.7), interval="step", frequency=3)),
+    "epoch_frequency": Case(scheduled(lambda opt: schedules.ExponentialLR(opt, 0.5), frequency=2), epochs=5),
+    "warm_restarts": Case(scheduled(lambda opt: schedules.CosineAnnealingWarmRestarts(opt, 4), interval="step")),
+    "lambda": Case(scheduled(lambda opt: schedules.LambdaLR(opt, lambda step: 1 / (1 + step)), interval="step")),
+    "polynomial": Case(scheduled(lambda opt: schedules.PolynomialLR(opt, 10), interval="step")),
+    "cyclic": Case(scheduled(lambda opt: schedules.CyclicLR(opt, 0.01, 0.3, step_size_up=4), interval="step")),
+    "multi_step": Case(scheduled(lambda opt: schedules.MultiStepLR(opt, [2, 5], gamma=0.2), interval="step")),
+    "sequential": Case(scheduled(sequential, interval="step")),
+    "chained": Case(scheduled(chained, interval="step")),
+    "one_cycle": Case(configured(one_cycle)),
+    "one_cycle_accumulated": Case(configured(one_cycle), trainer={"accumulate_grad_batches": 3}),
+    "one_cycle_limited": Case(configured(one_cycle), trainer={"limit_train_batches": 5}),
+    "plateau": Case(configured(plateau), epochs=4),
+    "plateau_of_epoch": Case(EpochLogged, epochs=4),
+    "manual": Case(Manual, bare=False),
+    "manual_accumulation": Case(ManualAccumulation, bare=False),
+    "manual_closure": Case(ManualClosure, bare=False),
+    "gan": Case(Gan, bare=False),
+    "manual_dicts": Case(ManualDicts, bare=False),
+}

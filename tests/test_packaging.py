@@ -1,0 +1,122 @@
+"""What is installed: every module and every YAML file, importable without the optional packages."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - Python 3.10 has it under another name, which pytest brings along
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+# Imports the package as it is where none of these is installed: neither importable nor among the distributions, which
+# is where torchmetrics and Lightning look.
+BARE_IMPORT = """
+import importlib.metadata, importlib.util, sys
+
+blocked = {"matplotlib", "joblib", "hydra_plugins", "optuna", "sklearn", "datasets", "pandas"}
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in blocked else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+installed = importlib.metadata.Distribution.from_name
+
+def from_name(name):
+    if name.replace("-", "_").lower() in blocked | {"scikit_learn"}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return installed(name)
+
+importlib.metadata.Distribution.from_name = from_name
+
+import lightning_fedhpo
+
+missing = [name for name in lightning_fedhpo.__all__ if not hasattr(lightning_fedhpo, name)]
+loaded = blocked & {name.partition(".")[0] for name in sys.modules}
+print(f"missing={missing} loaded={sorted(loaded)}")
+"""
+
+
+def package_folders() -> set[str]:
+    """Every folder of the tree that holds Python files of the package, by its import name."""
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "lightning_fedhpo").rglob("*.py")}
+    return {".".join(folder.parts) for folder in folders} | {"lightning_fedhpo.conf"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built from a copy: setuptools leaves folders behind where it builds."""
+    tree, output = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    for folder in ("lightning_fedhpo", "conf"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, tree)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(output), str(tree)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return zipfile.ZipFile(next(output.glob("*.whl")))
+
+
+def test_every_package_is_listed() -> None:
+    listed = PROJECT["tool"]["setuptools"]["packages"]
+    assert package_folders() == set(listed)
+    assert listed == sorted(listed)
+
+
+def test_every_package_has_an_init_file() -> None:
+    # Without one a folder would be a namespace package: importable from the tree, and skipped by most tools.
+    folders = [ROOT.joinpath(*name.split(".")) for name in package_folders() - {"lightning_fedhpo.conf"}]
+    assert [folder for folder in [*folders, ROOT / "conf"] if not (folder / "__init__.py").is_file()] == []
+    assert (ROOT / "conf" / "__init__.py").read_text() == ""
+
+
+def test_wheel_holds_every_module_and_every_yaml_file(wheel: zipfile.ZipFile) -> None:
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lightning_fedhpo").rglob("*.py")}
+    configs = {f"lightning_fedhpo/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "conf").rglob("*.yaml")}
+    assert held == modules | configs | {"lightning_fedhpo/py.typed", "lightning_fedhpo/conf/__init__.py"}
+
+
+def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
+    info = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = wheel.read(info).decode()
+    assert "License-Expression: Apache-2.0" in metadata
+    points = wheel.read(info.replace("METADATA", "entry_points.txt")).decode()
+    # Nothing else: an entry point of Lightning's or Hydra's would change programs that never asked for this package.
+    assert points.split() == ["[console_scripts]", "fedhpo", "=", "lightning_fedhpo.train:main"]
+
+
+def test_a_bare_install_imports() -> None:
+    done = subprocess.run([sys.executable, "-c", BARE_IMPORT], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "missing=[] loaded=[]"
+
+
+def test_constraints_pin_what_the_project_asks_for() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [
+        pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[^\s;]+(; python_version (<|>=) '3\.11')?", pin)
+    ] == []
+    pinned = {pin.partition("==")[0] for pin in pins}
+    extras = PROJECT["project"]["optional-dependencies"]
+    asked = PROJECT["project"]["dependencies"] + [need for name in ("plot", "joblib", "dev") for need in extras[name]]
+    names = {re.split(r"[\[<>=]", need)[0] for need in asked} - {"lightning-fedhpo"}
+    assert names <= pinned
