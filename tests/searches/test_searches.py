@@ -1,0 +1,95 @@
+"""Every search keeps its budget, draws inside the space, and shows the best arm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lightning_fedhpo import Choice, FedEx, Fixed, Float, Hyperband, Int, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.searches import Search
+from lightning_fedhpo.searches.hyperband import brackets
+from lightning_fedhpo.testing import toy_run
+
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 1.0, log=True), "epochs": Int(1, 3), "batch_size": Choice([4, 8])},
+    server={"lr": Float(0.3, 3.0, log=True), "momentum": Float(0.0, 0.9)},
+)
+
+
+def searches() -> list[Search]:
+    """One of each, small."""
+    return [
+        RandomSearch(SPACE, budget=20, max_rounds=6),
+        SuccessiveHalving(SPACE, eta=3, eliminations=2, budget=40, max_rounds=12),
+        Hyperband(SPACE, eta=3, max_rounds=9),
+    ]
+
+
+@pytest.mark.parametrize("search", searches(), ids=lambda search: type(search).__name__)
+@pytest.mark.parametrize("tuner", [None, "fedex", "fixed"])
+def test_budget_space_and_best_arm(search: Search, tuner: str | None) -> None:
+    tuners = {None: [], "fedex": [FedEx(SPACE, configs=4)], "fixed": [Fixed(client={"epochs": 2}, server={"lr": 0.5})]}
+    fed, trainer, module = toy_run(search.rounds, search, *tuners[tuner])  # type: ignore[misc]
+    result = fed.result
+    assert result.ledger["rounds"] == search.spends <= search.budget
+    assert result.ledger["rounds"] == len(result.history)
+    for arm in result.arms:
+        server = {name: arm["server"][name] for name in SPACE.server}
+        client = {name: arm["client"][name] for name in SPACE.client}
+        if tuner == "fixed":
+            assert (server.pop("lr"), client["epochs"]) == (0.5, 2)
+            assert 0.0 <= server["momentum"] <= 0.9
+        else:
+            assert SPACE.contains(server, "server")
+        assert SPACE.contains(client, "client")
+    standing = [arm for arm in result.arms if arm["eliminated_at"] is None]
+    assert result.best_arm == min(standing, key=lambda arm: arm["scores"][-1])["index"]
+    best = next(arm for arm in fed.arms if arm.index == result.best_arm)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(best.weights, module.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("search", searches(), ids=lambda search: type(search).__name__)
+def test_the_servers_part_is_the_same_with_and_without_a_tuner(search: Search) -> None:
+    alone, _, _ = toy_run(search.rounds, search)
+    tuned, _, _ = toy_run(search.rounds, search, FedEx(SPACE, configs=3))
+    first, second = alone.result.arms[0]["server"], tuned.result.arms[0]["server"]
+    assert first == second
+
+
+def test_max_mode_prefers_large_scores() -> None:
+    fed, _, _ = toy_run(6, RandomSearch(SPACE, budget=24, max_rounds=6), monitor="val_acc", mode="max")
+    assert fed.result.score == max(arm["scores"][-1] for arm in fed.result.arms)
+
+
+def test_hyperbands_brackets_for_81_rounds() -> None:
+    """The table of the Hyperband paper (R=81, eta=3), as n_i and r_i."""
+    table = {
+        4: [(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)],
+        3: [(34, 3), (11, 9), (3, 27), (1, 81)],
+        2: [(15, 9), (5, 27), (1, 81)],
+        1: [(8, 27), (2, 81)],
+        0: [(5, 81)],
+    }
+    ours = [list(zip(bracket.sizes, bracket.ends, strict=True)) for bracket in brackets(81, 3)]
+    assert ours == [table[s] for s in (4, 3, 2, 1, 0)]
+
+
+def test_hyperband_leaves_out_what_the_budget_does_not_cover() -> None:
+    everything = Hyperband(SPACE, eta=3, max_rounds=9)
+    costs = [bracket.cost for bracket in everything.brackets]
+    assert costs == [9 * 1 + 3 * 2 + 1 * 6, 5 * 3 + 1 * 6, 3 * 9]
+    part = Hyperband(SPACE, eta=3, max_rounds=9, budget=costs[0] + costs[1])
+    assert part.spends == costs[0] + costs[1]
+    with pytest.raises(ValueError, match="must cover the first bracket, which takes 21"):
+        Hyperband(SPACE, eta=3, max_rounds=9, budget=20)
+
+
+def test_two_searches_are_refused() -> None:
+    with pytest.raises(Exception, match="one run has one search, got 2"):
+        toy_run(12, RandomSearch(SPACE, 20, 6), RandomSearch(SPACE, 20, 6))
+
+
+def test_a_server_hyperparameter_that_the_method_lacks_is_refused() -> None:
+    space = SearchSpace(server={"beta1": Float(0.1, 0.9)})
+    with pytest.raises(ValueError, match="FedAvg has no server hyperparameter 'beta1'.*lr, momentum, decay"):
+        toy_run(6, RandomSearch(space, 12, 6))
