@@ -26,6 +26,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
+from torch.optim.lr_scheduler import OneCycleLR
 
 from lightning_fedhpo.types import ClientResult, Job
 
@@ -53,7 +54,16 @@ BATCH_HOOKS = (
     *(
         f"on_{stage}_{when}"
         for stage in ("validation", "test")
-        for when in ("start", "end", "epoch_start", "epoch_end", "batch_start", "batch_end", "model_eval", "model_train")
+        for when in (
+            "start",
+            "end",
+            "epoch_start",
+            "epoch_end",
+            "batch_start",
+            "batch_end",
+            "model_eval",
+            "model_train",
+        )
     ),
 )
 """Hooks of the module around a client's batches and epochs, called where the module overrides them."""
@@ -84,9 +94,16 @@ class Rounds(Protocol):
     def finished(self) -> bool:
         """Whether there is nothing left to do, whatever the Trainer allows."""
 
+    epochs: int
+    """Local epochs of a job."""
+
+    @property
+    def jobs_done(self) -> int:
+        """How many jobs are done for good."""
+
     @property
     def local_steps(self) -> int:
-        """How many optimizer steps the longest local training takes."""
+        """How many batches the longest local training takes."""
 
 
 class JobsLoop(_TrainingEpochLoop):
@@ -116,11 +133,11 @@ class JobsLoop(_TrainingEpochLoop):
         self._collection = collection
 
     def reset(self) -> None:
-        """Begin the round at its first job, also when a checkpoint was taken inside it: nothing of it was kept."""
+        """Begin the round at the first job that is not done for good."""
         self._restarting = False
         self.batch_progress.reset_on_run()
         self.val_loop.batch_progress.total.reset()
-        self._batches_that_stepped = self._finished_jobs
+        self._finished_jobs = self._batches_that_stepped = self._rounds.jobs_done
 
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
@@ -158,7 +175,7 @@ class JobsLoop(_TrainingEpochLoop):
                     raise SIGTERMException
             next(results, None)
         self._rounds.end_round()
-        self._finished_jobs += progress.current.completed
+        self._finished_jobs = self._rounds.jobs_done
         self._in_round = False
 
     def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:
@@ -201,10 +218,11 @@ class RoundsLoop(_FitLoop):
 
     @property
     def max_batches(self) -> int | float:
-        """The number of jobs of a round; for ``configure_optimizers``, the number of local steps."""
-        if getattr(self, "_rounds", None) is not None and self._configuring:
-            return self._rounds.local_steps
-        return self.jobs
+        """The number of jobs of a round; for ``configure_optimizers``, of batches of the longest local epoch."""
+        if getattr(self, "_rounds", None) is None or not self._configuring:
+            return self.jobs
+        batches, limit = self._rounds.local_steps // self._rounds.epochs, limits(self.trainer)[0]
+        return max(1, int(batches * limit)) if isinstance(limit, float) else min(batches, limit)
 
     @max_batches.setter
     def max_batches(self, value: int | float) -> None:
@@ -212,8 +230,9 @@ class RoundsLoop(_FitLoop):
 
     @property
     def max_epochs(self) -> int | None:
-        """The number of rounds; for ``configure_optimizers``, one: a schedule lasts as long as local training."""
-        return 1 if getattr(self, "_rounds", None) is not None and self._configuring else self._max_epochs
+        """The number of rounds; for ``configure_optimizers``, of local epochs: a schedule lasts as long as they do."""
+        local = getattr(self, "_rounds", None) is not None and self._configuring
+        return self._rounds.epochs if local else self._max_epochs
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
@@ -307,6 +326,32 @@ def install(trainer: Trainer, rounds: Rounds) -> RoundsLoop:
     return federated
 
 
+def guard_loading(
+    module: LightningModule,
+    before: Callable[[Mapping[str, Any]], None],
+    after: Callable[[Mapping[str, Any]], None],
+) -> Callable[[], None]:
+    """Look at a checkpoint while nothing of it is in the module yet, and return what ends the guard.
+
+    Lightning loads the module first and asks callbacks later. Its earliest door is the module's own hook; ``before`` sees
+    the checkpoint as it was saved, ``after`` as that hook leaves it.
+    """
+    own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
+
+    def guarded(checkpoint: dict[str, Any]) -> None:
+        before(checkpoint)
+        hook(checkpoint)
+        after(checkpoint)
+
+    def release() -> None:
+        vars(module).pop("on_load_checkpoint", None)
+        if own is not None:
+            vars(module)["on_load_checkpoint"] = own
+
+    vars(module)["on_load_checkpoint"] = guarded
+    return release
+
+
 def waits_for_validation(callback: Callback) -> str | None:
     """Name the argument by which a callback acts only after the Trainer's own validation, which rounds do not have."""
     if isinstance(callback, ModelCheckpoint) and callback._save_on_train_epoch_end is False:
@@ -364,7 +409,11 @@ def _call(trainer: Trainer, callbacks: Sequence[Callback], hook: str, *arguments
 
 
 class RecorderDoor:
-    """Stands where Lightning keeps logged values, for modules whose class overrides ``log`` itself."""
+    """Stands where Lightning keeps logged values while a client trains or validates.
+
+    Modules whose class overrides ``log`` itself reach it, and ``trainer.callback_metrics`` reads from it: a client's own
+    figures up to now.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -373,6 +422,11 @@ class RecorderDoor:
         """Pass one logged value on."""
         options.pop("sync_dist_fn", None)
         self._recorder.log(name, value, **options)
+
+    def metrics(self, on_step: bool) -> dict[str, dict[str, Tensor]]:
+        """Return a client's figures as Lightning's collections do."""
+        figures = {name: torch.tensor(value) for name, value in self._recorder.so_far().items()}
+        return {"callback": figures, "log": {}, "pbar": {}}
 
     def reset(self, *arguments: Any, **options: Any) -> None:
         """Do nothing: a recorder begins anew with every pass."""
@@ -404,17 +458,24 @@ class ModuleHooks:
         """Lead ``self.log`` into a recorder while a client trains or validates."""
         module, loop = self._module, self._trainer.fit_loop.epoch_loop
         previous, module._current_fx_name = module._current_fx_name, hook
+        validation, collection = loop.val_loop, loop.val_loop._results
+        connector = self._trainer._logger_connector
+        shadow, door = vars(module).get("log"), loop.recorder_door  # a client may validate inside its training
+        metrics, connector._callback_metrics = connector._callback_metrics, dict(connector._callback_metrics)
         if self._shadowed:
             vars(module)["log"] = recorder.log
-        else:
-            loop.recorder_door = RecorderDoor(recorder)
+        # Where Lightning looks while the module trains, and while it validates.
+        loop.recorder_door = validation._results = RecorderDoor(recorder)
         try:
             yield
         finally:
             module._current_fx_name = previous
-            if self._shadowed:
+            if shadow is not None:
+                vars(module)["log"] = shadow
+            elif self._shadowed:
                 vars(module).pop("log", None)
-            loop.recorder_door = None
+            loop.recorder_door, validation._results = door, collection
+            connector._callback_metrics = metrics
 
 
 def trains_plainly(trainer: Trainer, module: LightningModule) -> bool:
@@ -526,34 +587,54 @@ class LocalSchedulers:
         self._by_step = [config for config in trainer.lr_scheduler_configs if config.interval == "step"]
         self._by_epoch = [config for config in trainer.lr_scheduler_configs if config.interval == "epoch"]
 
+    @property
+    def watch_epochs(self) -> bool:
+        """Whether one of them may want a client's validation scores at the end of an epoch."""
+        return any(config.reduce_on_plateau for config in self._by_epoch)
+
     def after_step(self, number: int, last: bool, recorder: Recorder) -> None:
         """Step those that go by optimizer steps."""
         if self._by_step and ((number + 1) % self._window == 0 or last):
-            self._advance(self._by_step, number, recorder)
+            self._advance(self._by_step, number, recorder, None)
 
-    def after_epoch(self, epoch: int, recorder: Recorder) -> None:
-        """Step those that go by local epochs."""
+    def after_epoch(self, epoch: int, recorder: Recorder, validate: Callable[[], dict[str, float]] | None) -> None:
+        """Step those that go by local epochs; one that watches a validation score has the client validate for it."""
         if self._by_epoch:
-            self._advance(self._by_epoch, epoch, recorder)
+            self._advance(self._by_epoch, epoch, recorder, validate)
 
-    def _advance(self, configs: Sequence[Any], number: int, recorder: Recorder) -> None:
+    def _advance(
+        self,
+        configs: Sequence[Any],
+        number: int,
+        recorder: Recorder,
+        validate: Callable[[], dict[str, float]] | None,
+    ) -> None:
+        scores: dict[str, float] | None = None
         for config in configs:
-            if (number + 1) % config.frequency:
+            if (number + 1) % config.frequency or _is_over(config.scheduler):
                 continue
             metric = None
             if config.reduce_on_plateau:
                 logged = recorder.so_far()
+                if config.monitor not in logged and validate is not None:
+                    scores = validate() if scores is None else scores
+                    logged |= scores
                 metric = logged.get(config.monitor)
                 if metric is None:
-                    if config.strict:
+                    if config.strict and (scores is not None or config.interval == "step"):
                         raise MisconfigurationException(
-                            f"ReduceLROnPlateau watches {config.monitor!r}, which local training does not log: it logs "
-                            f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training, where only "
-                            "what `training_step` logs is known."
+                            f"ReduceLROnPlateau watches {config.monitor!r}, which is not known there: a client logs "
+                            f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training; after each "
+                            'epoch (interval="epoch") they may watch its validation, after a step only its training.'
                         )
                     continue
             with _inside(self._module, "lr_scheduler_step"):
                 self._module.lr_scheduler_step(config.scheduler, metric)
+
+
+def _is_over(scheduler: Any) -> bool:
+    """Whether a schedule of a fixed length is used up: a client with more steps than it goes on at its last rate."""
+    return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps
 
 
 def evaluation_step(trainer: Trainer, module: LightningModule, stage: str) -> Callable[[Any, int], Any]:

@@ -125,7 +125,7 @@ class Arm:
             "server": dict(self.server),
             "weights": [tensor.detach().clone() for tensor in self.weights],
             "buffers": [tensor.clone() for tensor in self.buffers],
-            "optimizer": self.optimizer.state_dict() if self.eliminated_at is None else {},
+            "optimizer": _copied(self.optimizer.state_dict()) if self.eliminated_at is None else {},
             "personal": {client: list(tensors) for client, tensors in self.personal.items()},
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
@@ -150,6 +150,15 @@ class Arm:
         self.scores = list(state["scores"])
         self.client = dict(state["client"])
         self._forget()
+
+
+def _copied(state: Any) -> Any:
+    """Copy an optimizer's state, whose tensors its next step changes in place."""
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_copied(value) for value in state)
+    return state.clone() if isinstance(state, Tensor) else state
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 
+from lightning_fedhpo import schedules
 from lightning_fedhpo.types import Config
 
 LOOP = ("epochs", "batch_size")
@@ -182,11 +182,14 @@ class Binding:
 
     def _group_target(self, name: str) -> Target | None:
         key = "betas" if name in _BETAS else name
+        highest = schedules.highest_rate(self._schedulers) if name == "max_lr" else None
+        if highest is not None:
+            return Target(*highest, "the schedule's highest learning rate")
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if key in group]
         if not groups or key == "params":
             return None
         if name == "lr" and self._schedulers:
-            return self._scheduled_lr(groups)
+            return Target(*schedules.base_rate(groups, self._schedulers), "the schedulers' base learning rate")
         place = f"the optimizer's {key!r}"
         if name in _BETAS:
             at = _BETAS[name]
@@ -204,36 +207,6 @@ class Binding:
                 group[key] = value
 
         return Target(write, lambda: groups[0][key], place)
-
-    def _scheduled_lr(self, groups: list[dict[str, Any]]) -> Target:
-        """Bind ``lr`` where schedulers own it: as the base that they start from."""
-        nested = list(_flattened(self._schedulers))
-        owned = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
-        if owned:
-            raise ValueError(
-                f"hyperparameter 'lr' would not take effect: {owned[0]} replaces the learning rate by its own. Bind "
-                "'max_lr' instead, or use another scheduler."
-            )
-        # At step 0 a schedule is a factor times its base: warm-up starts below one, most others at one.
-        factors = [
-            group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group in groups
-        ]  # fmt: skip
-        based = [scheduler for scheduler in nested if hasattr(scheduler, "base_lrs")]
-
-        def write(value: Any) -> None:
-            for group, factor in zip(groups, factors, strict=True):
-                group["lr"] = value * factor
-                if "initial_lr" in group:
-                    group["initial_lr"] = value
-            for scheduler in based:
-                scheduler.base_lrs = [value] * len(scheduler.base_lrs)
-                if hasattr(scheduler, "_last_lr"):
-                    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
-
-        def read() -> Any:
-            return based[0].base_lrs[0] if based else groups[0]["lr"]
-
-        return Target(write, read, "the schedulers' base learning rate")
 
     def _dropouts(self) -> list[tuple[nn.Module, str]]:
         layers: list[tuple[nn.Module, str]] = []
@@ -310,15 +283,6 @@ def _step(owner: Any, name: str, path: str) -> Any:
 def _fill(tensor: torch.Tensor, value: Any) -> None:
     with torch.no_grad():
         tensor.fill_(value)
-
-
-def _flattened(schedulers: Iterable[Any]) -> Iterable[Any]:
-    """Yield schedulers and those inside them (SequentialLR, ChainedScheduler)."""
-    for scheduler in schedulers:
-        inner = getattr(scheduler, "_schedulers", None)
-        if inner:
-            yield from _flattened(inner)
-        yield scheduler
 
 
 def _copied(state: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
@@ -16,10 +16,15 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.searches.base import Search
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.preparation import Prepared
 
 C = TypeVar("C", bound=Callback)
 
@@ -86,6 +91,46 @@ def check_rounds(trainer: Trainer, search: Search) -> None:
         raise MisconfigurationException(
             f"Trainer(min_epochs={trainer.min_epochs}) goes on after {type(search).__name__}, which is over after "
             f"{search.rounds} rounds: leave it out."
+        )
+
+
+def check_continued(prepared: Prepared, module: LightningModule, data: FederatedData) -> None:
+    """Refuse to go on with a run on another module or federation than it began with."""
+    way_out = "a run goes on with what it began with; take a new Trainer for a new run."
+    if prepared.executor.local.module is not module:
+        raise MisconfigurationException(f"this Trainer is in the middle of a run of another module: {way_out}")
+    if prepared.data.fingerprint() != data.fingerprint():
+        raise ValueError(f"this Trainer is in the middle of a run on another federation: {way_out}")
+
+
+def check_checkpoint(checkpoint: Mapping[str, Any], key: str, present: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that this run cannot go on from."""
+    states = checkpoint.get("callbacks")
+    if not states or not states.get(key):
+        what = "holds weights only" if states is None else "was not written by a federated run"
+        raise MisconfigurationException(
+            f"this checkpoint {what}: `ckpt_path` resumes a run of `FederatedLoop`. To start one from trained weights, "
+            "load them into the module before `fit`."
+        )
+    check_identity(states[key]["identity"], present)
+
+
+def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
+    """Refuse a checkpoint of another module, which torch would load in part before it complains."""
+    if not module.strict_loading:
+        return
+    own = module.state_dict()
+    wrong = [f"{name} is missing" for name in own if name not in saved]
+    wrong += [f"{name} is not in the module" for name in saved if name not in own]
+    wrong += [
+        f"{name} has shape {tuple(saved[name].shape)} there, {tuple(tensor.shape)} here"
+        for name, tensor in own.items()
+        if name in saved and isinstance(tensor, Tensor) and not is_lazy(tensor) and saved[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}"
+            f"{'; ...' if len(wrong) > 5 else ''}. Resume with the module the run began with."
         )
 
 

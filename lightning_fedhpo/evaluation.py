@@ -75,6 +75,33 @@ class Evaluation(dict[str, dict[str, float]]):
         return means
 
 
+def due(at: int | Sequence[int] | None, before: int, now: int) -> bool:
+    """Whether a test is due after a round that raised the rounds spent from one number to another.
+
+    >>> due(10, 8, 11), due(10, 11, 14), due([12, 30], 8, 11), due([12, 30], 11, 14)
+    (True, False, False, True)
+    """
+    if at is None:
+        return False
+    if isinstance(at, int):
+        return now // at > before // at
+    return any(before < number <= now for number in at)
+
+
+def check_evaluation(at: int | Sequence[int] | None) -> None:
+    """Check numbers of rounds at which to test."""
+    numbers = [] if at is None else [at] if isinstance(at, int) else list(at)
+    if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in numbers):
+        raise ValueError(f"`evaluate_at` must be a number of rounds of at least 1, or several of them, got {at!r}.")
+
+
+def online_figures(evaluation: Evaluation, arm: int) -> dict[str, float]:
+    """Return what stands in the history of a test during the run."""
+    figures = {f"test/{name}": value for name, value in evaluation["global"].items()}
+    figures |= {f"test/{name}_personalized": value for name, value in evaluation["personalized"].items()}
+    return figures | {"test/arm": arm}
+
+
 def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
     """Return the ids of the clients to evaluate: those with examples, all or a number of them or those named."""
     able = np.flatnonzero(sizes)

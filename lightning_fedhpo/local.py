@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,6 +65,11 @@ class LocalTraining:
         """Whether steps run without Lightning's optimisation loops."""
         return self._bare
 
+    @property
+    def watches_validation(self) -> bool:
+        """Whether a schedule may want the client's validation scores while it trains."""
+        return self._schedulers is not None and self._schedulers.watch_epochs
+
     def train(
         self,
         examples: Examples,
@@ -72,12 +78,18 @@ class LocalTraining:
         generator: torch.Generator,
         limit: int | float = 1.0,
         max_steps: int | None = None,
+        val: Examples | None = None,
+        val_limit: int | float = 1.0,
     ) -> tuple[int, int]:
-        """Train for some epochs and return the number of steps, and of examples they saw."""
+        """Train for some epochs and return the number of steps, and of examples they saw.
+
+        ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
+        """
         hooks, step, transfer = self._hooks, self._step, self._transfer
         recorder, schedulers = self.recorder, self._schedulers
         count = batches_of(len(examples), batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
         with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
             for epoch in range(epochs):
@@ -99,16 +111,26 @@ class LocalTraining:
                     if schedulers is not None:
                         schedulers.after_step(number, number + 1 == count, recorder)
                     if steps == max_steps:
-                        return steps, seen
+                        break
+                # After a trial's few steps too: what an epoch collects is dropped there.
                 hooks.call("on_train_epoch_end")
+                if steps == max_steps:
+                    break
                 if schedulers is not None:
-                    schedulers.after_epoch(epoch, recorder)
+                    # What a schedule learns after the last epoch is of no use to anybody: no need to validate for it.
+                    schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
         return steps, seen
 
     @torch.no_grad()
-    def evaluate(self, examples: Examples, stage: str = "validation", limit: int | float = 1.0) -> dict[str, float]:
+    def evaluate(
+        self,
+        examples: Examples,
+        stage: str = "validation",
+        limit: int | float = 1.0,
+        recorder: Recorder | None = None,
+    ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged."""
-        hooks, recorder, transfer = self._hooks, self.recorder, self._transfer
+        hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
         size = self.evaluation_batch_size
         count = batches_of(len(examples), size, False, limit)
         step = self._evaluation_steps.get(stage)
@@ -135,6 +157,10 @@ class LocalTraining:
             finally:
                 self._set_mode(True, stage)
         return recorder.finish()
+
+    def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
+        """Validate inside a client's training, whose own records go on afterwards."""
+        return self.evaluate(val, limit=limit, recorder=Recorder([]))
 
     def _set_mode(self, training: bool, stage: str) -> None:
         # Only what was in training mode before the run: a frozen backbone in eval mode stays there.

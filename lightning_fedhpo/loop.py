@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,13 +19,14 @@ from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import LocalOptimizers
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
-from lightning_fedhpo.evaluation import Evaluation, evaluate_arm
+from lightning_fedhpo.evaluation import Evaluation, check_evaluation, due, evaluate_arm, online_figures
 from lightning_fedhpo.ledger import Ledger
 from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
 from lightning_fedhpo.result import Result
-from lightning_fedhpo.rounds import job_row, round_figures, round_row, round_score
+from lightning_fedhpo.rounds import by_round, job_row, ledger_row, round_figures, round_row, round_score
 from lightning_fedhpo.searches.base import Draft, Search
-from lightning_fedhpo.tracking.tables import Table
+from lightning_fedhpo.tracking import curves
+from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
@@ -48,6 +49,10 @@ class FederatedLoop(Callback):
         seed: Every random draw of the run is a function of it.
         score_before: Score clients also before they train, for the global figures of every round; by default where
             the target or the tuner needs it. It costs one more pass over the validation examples.
+        evaluate_at: Test the best arm so far, global and personalized, whenever so many rounds have been spent by all
+            arms together: every so many, or at these numbers. It stands in ``history``, under ``test/``; the ledger
+            does not count it, since it is the experimenter's and not the method's.
+        evaluate_clients: How many clients such a test takes, drawn once; all by default.
         on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
@@ -77,6 +82,8 @@ class FederatedLoop(Callback):
         epochs: int = 1,
         seed: int = 0,
         score_before: bool | None = None,
+        evaluate_at: int | Sequence[int] | None = None,
+        evaluate_clients: int | None = None,
         on_error: Literal["raise", "drop"] = "raise",
         verify: bool = True,
     ) -> None:
@@ -92,6 +99,7 @@ class FederatedLoop(Callback):
             raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
         if monitor is None and target == "global":
             raise ValueError('`target="global"` names a score, which `monitor=None` does without: name a monitor.')
+        check_evaluation(evaluate_at)
         self.algorithm = algorithm or FedAvg()
         self.cohort = cohort
         self.monitor = monitor
@@ -102,9 +110,12 @@ class FederatedLoop(Callback):
         self.seed = seed
         self.on_error = on_error
         self.verify = verify
+        self.evaluate_at = evaluate_at
+        self.evaluate_clients = evaluate_clients
         self._score_before = score_before
         self._saved: dict[str, Any] | None = None
         self._prepared: Prepared | None = None
+        self._release: Callable[[], None] = lambda: None
         self._forget()
 
     def _forget(self) -> None:
@@ -112,7 +123,8 @@ class FederatedLoop(Callback):
         self.ledger = Ledger()
         self._history, self._jobs_table = Table(), Table()
         self._jobs: list[Job] = []
-        self._results: list[ClientResult] = []
+        self._dropped: list[ClientResult] = []
+        self._rows: dict[int, dict[str, Cell]] = {}
         self._metrics: dict[str, float] = {}
         self._start: list[Tensor] = []
         self._in_round = False
@@ -122,10 +134,12 @@ class FederatedLoop(Callback):
     def begin_round(self, number: int) -> Sequence[Job]:
         """Draw every live arm's cohort and let the tuner choose each client's configuration."""
         self._context = RoundContext(number, self.seed, self._needs_before, self._sign)
-        self._jobs, self._results, self._in_round = [], [], True
+        self._jobs, self._dropped, self._in_round = [], [], True
         if self.search is not None:
             self._start_arms(self.search.begin(self.arms, self._context))
         for arm in self.live:
+            if arm.index in self._rows:  # a checkpoint from inside the round had it done already
+                continue
             arm.discard()
             draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
             cohort = [int(client) for client in uniform(draw, len(self.data), self.cohort)][: self._job_limit]
@@ -137,45 +151,55 @@ class FederatedLoop(Callback):
         return self._jobs
 
     def results(self) -> Generator[ClientResult]:
-        """Run the jobs; each result goes into its arm's sums as it comes, so memory does not grow with the cohort."""
+        """Run the jobs, arm by arm.
+
+        A result goes into its arm's sums as it comes, and an arm is aggregated when its last result is in: memory
+        grows neither with the cohort nor, but for their weights, with the arms.
+        """
         assert self._prepared is not None
         arms = {arm.index: arm for arm in self.live}
+        results: list[ClientResult] = []
         with seeding.preserved():
             for result in self._prepared.executor.run(self._jobs, arms, self._context):
+                arm = arms[result.job.arm]
+                if results and results[0].job.arm != arm.index:
+                    self._close(arms[results[0].job.arm], results)
+                    results = []
                 if result.finite:
-                    arms[result.job.arm].add(result, self.algorithm.weight(result))
-                self._results.append(result)
+                    arm.add(result, self.algorithm.weight(result))
+                results.append(result)
                 yield result
+        if results:
+            self._close(arms[results[0].job.arm], results)
 
     def end_round(self) -> None:
-        """Aggregate, let tuner and search learn, write the round down, and show the best arm in the module."""
+        """Let tuner and search act between arms, write the round down, and show the best arm in the module."""
         self._warn_of_dropped()
-        live = self.live
-        by_arm: dict[int, list[ClientResult]] = {arm.index: [] for arm in live}
-        for result in self._results:
-            by_arm[result.job.arm].append(result)
-        for arm in live:
-            self._book(arm, by_arm[arm.index])
-            self.algorithm.aggregate(arm)
-            self.tuner.observe(arm, [result for result in by_arm[arm.index] if result.finite], self._context)
+        live, rows = self.live, self._rows
         self.tuner.evolve(live, self._context)
-        rows = {
-            arm.index: round_row(self._context.round, arm, by_arm[arm.index], self.ledger)
-            | dict(self.tuner.figures(arm))
-            for arm in live
-        }
-        for row in rows.values():
-            self._history.append(row)
+        for arm in live:
+            rows[arm.index] |= ledger_row(self.ledger) | dict(self.tuner.figures(arm))
         if self.search is not None:
             for arm in self.search.end(self.arms, self._context):
                 arm.eliminate(arm.rounds)
-        self._metrics = round_figures(rows, self.best_arm.index, len(self.live), self.monitor)
-        self._in_round = False
+        # A best arm that rests since an earlier round has no row in this one: the first stands in for it.
+        row = rows.get(self.best_arm.index) or next(iter(rows.values()))
+        row["best"] = True
+        if due(self.evaluate_at, self.ledger.rounds - len(live), self.ledger.rounds):
+            row |= self._online_figures()
+        for row in rows.values():
+            row["arms/live"] = len(self.live)
+            self._history.append(row)
+        self._metrics = round_figures(list(rows.values()), self.monitor)
+        self._rows, self._in_round = {}, False
         self._show_best()
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
-        private.publish(self._trainer, self._metrics, self.monitor)
+        figures = self._metrics | curves.by_budget(self._metrics, self.monitor)
+        private.publish(self._trainer, figures, self.monitor)
+        if self._context.round == 0:
+            curves.log_table(self._trainer, "configs", self.result.configs)
 
     # ------------------------------------------------------------------ Lightning's hooks
 
@@ -195,7 +219,9 @@ class FederatedLoop(Callback):
             )
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
-        self._trainer = trainer
+        elif self._prepared is not None and self.arms:
+            checks.check_continued(self._prepared, pl_module, self.data)
+        self._trainer, self._saved = trainer, None
         self._job_limit = int(trainer.fast_dev_run) or sys.maxsize
         self._needs_before = (
             (self.target == "global" or self.tuner.needs_before) if self._score_before is None else self._score_before
@@ -206,9 +232,15 @@ class FederatedLoop(Callback):
             self.algorithm.check("server", self.search.server_names)
         self.algorithm.check("server", list(self.tuner.server(0, self.seed)))
         private.install(trainer, self)
+        self._release = private.guard_loading(
+            pl_module,
+            lambda checkpoint: checks.check_checkpoint(checkpoint, self.state_key, self._identity()),
+            lambda checkpoint: checks.check_tensors(checkpoint["state_dict"], pl_module),
+        )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them, before a checkpoint is loaded into them."""
+        self._release()
         self._optimizers = LocalOptimizers(trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -246,14 +278,19 @@ class FederatedLoop(Callback):
         self._saved = None
         if self.arms:
             self._show_best()
+        if not trainer.barebones:
+            curves.begin(trainer, self._earlier())
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
+        if self.arms:
+            curves.log_table(trainer, "configs", self.result.configs)
         if self._prepared is not None and self.arms:
             self._prepared.executor.binding.apply(self._chosen(self.best_arm))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
+        self._release()
         if self._prepared is not None and self.arms:
             self._show_best()
 
@@ -310,6 +347,7 @@ class FederatedLoop(Callback):
             ledger=self.ledger.as_dict(),
             history=self._history,
             jobs=self._jobs_table,
+            configs=curves.configurations(self.tuner, self.arms),
         )
 
     def evaluate(
@@ -369,6 +407,7 @@ class FederatedLoop(Callback):
             "moving": [*state.names[1], *self._prepared.moving_personal],
             "initial_personal": list(state.initial_personal),
             "start": list(self._start) if self.search is not None and self.search.keeps_start else [],
+            "rows": {index: dict(row) for index, row in self._rows.items()},
             "ledger": self.ledger.as_dict(),
             "history": self._history.state_dict(),
             "jobs": self._jobs_table.state_dict(),
@@ -418,8 +457,14 @@ class FederatedLoop(Callback):
             self.arms.append(arm)
         self.ledger = Ledger.from_dict(saved["ledger"])
         self._history, self._jobs_table = Table(saved["history"]), Table(saved["jobs"])
+        self._rows = {int(index): dict(row) for index, row in saved["rows"].items()}
 
     # ------------------------------------------------------------------ details
+
+    @property
+    def jobs_done(self) -> int:
+        """How many jobs are done for good: those of arms that are aggregated."""
+        return self.ledger.client_updates
 
     @property
     def local_steps(self) -> int:
@@ -441,14 +486,29 @@ class FederatedLoop(Callback):
                 Arm(index, self.algorithm, server, self._start[:weights], self._start[weights:], draft.client)
             )
 
-    def _book(self, arm: Arm, results: Sequence[ClientResult]) -> None:
-        """Write down what an arm's round has cost and how it scored."""
+    def _earlier(self) -> Iterator[tuple[dict[str, float], int]]:
+        """Yield what the rounds so far have logged, with the jobs done by then."""
+        for rows in by_round(self._history):
+            figures = round_figures(rows, self.monitor)
+            yield figures | curves.by_budget(figures, self.monitor), int(rows[-1]["ledger/client_updates"])
+
+    def _online_figures(self) -> dict[str, float]:
+        module = self._trainer.lightning_module
+        result = self.evaluate(self._trainer, module, self.data, clients=self.evaluate_clients)
+        return online_figures(result, self.best_arm.index)
+
+    def _close(self, arm: Arm, results: Sequence[ClientResult]) -> None:
+        """Aggregate an arm whose results are all in, let the tuner learn, and write down what it has cost."""
         size = arm.nbytes
         for result in results:
             self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
             self._jobs_table.append(job_row(result))
         self.ledger.rounds += 1
         arm.scores.append(round_score(results, self.target))
+        self.algorithm.aggregate(arm)
+        self.tuner.observe(arm, [result for result in results if result.finite], self._context)
+        self._rows[arm.index] = round_row(self._context.round, arm, results)
+        self._dropped += [result for result in results if not result.finite]
 
     def _chosen(self, arm: Arm) -> dict[str, Any]:
         return {**arm.client, **self.tuner.best(arm)}
@@ -469,14 +529,14 @@ class FederatedLoop(Callback):
             tensor.grad = None
 
     def _warn_of_dropped(self) -> None:
-        failed = [result for result in self._results if result.error]
-        diverged = [result for result in self._results if not result.finite and not result.error]
+        failed = [result for result in self._dropped if result.error]
+        diverged = [result for result in self._dropped if not result.error]
         for result in failed:
             rank_zero_warn(f"{result.error} It is left out of the aggregate.")
         if diverged:
             clients = ", ".join(str(result.job.client) for result in diverged[:5])
             rank_zero_warn(
-                f"{len(diverged)} of {len(self._results)} clients of round {self._context.round} came back with a loss "
+                f"{len(diverged)} of {len(self._jobs)} clients of round {self._context.round} came back with a loss "
                 f"or weights that are not finite (clients {clients}{', ...' if len(diverged) > 5 else ''}): they are "
                 "left out of the aggregate. A smaller learning rate helps."
             )

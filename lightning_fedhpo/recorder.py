@@ -8,6 +8,7 @@ computed at the end, ``on_step`` and ``on_epoch`` together give ``name_step`` an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -35,19 +36,15 @@ class Recorder:
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = list(metrics)
+        self._objects: dict[str, tuple[Metric, bool]] = {}
         self.batch_size = 1
         self.begin("training")
 
     def begin(self, stage: str) -> None:
         """Start a pass."""
         self._stage = stage
-        self._values: dict[str, list[Any]] = {}
-        self._weights: dict[str, list[int]] = {}
         self._forms: dict[str, tuple[str, bool]] = {}
-        self._objects: dict[str, Metric] = {}
-        for metric in self._metrics:
-            if metric.update_called:
-                metric.reset()
+        self._empty()
 
     def log(
         self,
@@ -67,8 +64,10 @@ class Recorder:
         rank_zero_only: bool = False,
     ) -> None:
         """Take one value; the signature is ``LightningModule.log``'s."""
+        stepwise = on_step if on_step is not None else self._stage == "training"
+        overall = on_epoch if on_epoch is not None else self._stage != "training"
         if isinstance(value, Metric):
-            self._objects[name] = value
+            self._objects[name] = value, bool(stepwise and overall)
             return
         if isinstance(value, Tensor):
             if value.numel() != 1:
@@ -76,8 +75,9 @@ class Recorder:
                     f"`self.log({name!r}, ...)` takes one number, got a tensor of {value.numel()} elements: log its "
                     "mean, or each element under its own name."
                 )
-            value = value.detach()
-        elif isinstance(value, Mapping) or not isinstance(value, int | float):
+            # What training may still change in place is copied; a loss is not.
+            value = value.detach().clone() if value.grad_fn is None or value._is_view() else value.detach()
+        elif not isinstance(value, Number):
             raise ValueError(f"`self.log({name!r}, ...)` takes a number, a tensor or a metric, got {value!r}.")
         values = self._values.get(name)
         if values is None:
@@ -86,8 +86,6 @@ class Recorder:
             reduction = getattr(reduce_fx, "__name__", reduce_fx)
             if reduction not in _REDUCTIONS:
                 raise ValueError(f"`reduce_fx` must be one of {', '.join(_REDUCTIONS)}, got {reduce_fx!r}.")
-            stepwise = on_step if on_step is not None else self._stage == "training"
-            overall = on_epoch if on_epoch is not None else self._stage != "training"
             self._forms[name] = reduction, bool(stepwise and overall)
         values.append(value)
         self._weights[name].append(self.batch_size if batch_size is None else batch_size)
@@ -98,7 +96,7 @@ class Recorder:
             output = {"loss": output}
         if isinstance(output, Mapping):
             for name, value in output.items():
-                number = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+                number = isinstance(value, Number) or (isinstance(value, Tensor) and value.numel() == 1)
                 if isinstance(name, str) and number:
                     self._returned(name, value)
 
@@ -121,21 +119,29 @@ class Recorder:
             if forked:
                 numbers[f"{name}_epoch"] = numbers[name]
                 numbers[f"{name}_step"] = float(values[-1])
-        for name, metric in self._objects.items():
+        for name, (metric, forked) in self._objects.items():
             value = metric.compute()
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise ValueError(f"the metric logged as {name!r} must compute one number, got {value!r}.")
             numbers[name] = float(value)
+            if forked:
+                numbers[f"{name}_epoch"] = numbers[name]
         return numbers
 
     def finish(self) -> dict[str, float]:
         """End the pass: one number a name, and the metric objects empty again."""
         numbers = self.so_far()
-        for metric in self._metrics:
+        self._empty()
+        return numbers
+
+    def _empty(self) -> None:
+        # A logged metric need not be among the module's own: it may be kept in a plain dict or list.
+        for metric in (*self._metrics, *(metric for metric, _ in self._objects.values())):
             if metric.update_called:
                 metric.reset()
-        self._values, self._weights, self._objects = {}, {}, {}
-        return numbers
+        self._values: dict[str, list[Any]] = {}
+        self._weights: dict[str, list[int]] = {}
+        self._objects = {}
 
 
 def _reduced(reduction: str, values: list[Any], weights: list[int]) -> float:

@@ -20,6 +20,7 @@ class Result:
         ledger: What was spent, by name.
         history: One row a round and arm.
         jobs: One row a job.
+        configs: The configurations that a tuner chooses among: one row an arm and configuration.
     """
 
     best: dict[str, dict[str, Any]]
@@ -29,3 +30,4 @@ class Result:
     ledger: dict[str, int]
     history: Table
     jobs: Table
+    configs: Table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Literal
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.ledger import Ledger
-from lightning_fedhpo.tracking.tables import Cell
+from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
 
@@ -70,38 +71,49 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
     }
 
 
-def round_row(number: int, arm: Arm, results: Sequence[ClientResult], ledger: Ledger) -> dict[str, Cell]:
-    """Return an arm's row of a round: its score, the cohort's means, and what the whole run has spent by then."""
+def round_row(number: int, arm: Arm, results: Sequence[ClientResult]) -> dict[str, Cell]:
+    """Return an arm's row of a round: its score and the cohort's means."""
     return {
         "round": number,
         "arm": arm.index,
         "score": arm.scores[-1],
+        "best": False,
         "clients": len(results),
         "dropped": sum(not result.finite for result in results),
         **{f"val/{name}": value for name, value in mean_metrics(results, "before").items()},
         **{f"val/{name}_personalized": value for name, value in mean_metrics(results, "after").items()},
         **{f"train/{name}": value for name, value in mean_metrics(results, "train").items()},
-        **{f"ledger/{name}": count for name, count in ledger.as_dict().items()},
     }
 
 
-def round_figures(
-    rows: Mapping[int, Mapping[str, Cell]], best: int, live: int, monitor: str | None
-) -> dict[str, float]:
-    """Return what a round logs: the best arm's figures under their own names, and every live arm's score.
+def ledger_row(ledger: Ledger) -> dict[str, Cell]:
+    """Return what the whole run has spent, as columns."""
+    return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
+
+
+def round_figures(rows: Sequence[Mapping[str, Cell]], monitor: str | None) -> dict[str, float]:
+    """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
 
     What local training logged keeps the name its author gave it; ``monitor`` is the best arm's score, so that early
     stopping and checkpoints can watch it.
     """
-    row = rows.get(best) or next(iter(rows.values()))
-    figures: dict[str, Cell] = {"round": row["round"], "arms/live": live}
-    figures |= {f"arm/{index}/score": one["score"] for index, one in rows.items()}
-    for name, value in row.items():
-        if "/" in name:
-            figures[name.removeprefix("train/")] = value
+    best = next(row for row in rows if row["best"])
+    figures: dict[str, Cell] = {"round": best["round"]}
+    figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
+    figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
     if monitor is not None:
-        figures[monitor] = row["score"]
+        figures[monitor] = best["score"]
     return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+
+
+def by_round(history: Table) -> Iterator[list[dict[str, Cell]]]:
+    """Yield the rows of every round.
+
+    >>> [len(rows) for rows in by_round(Table({"round": [0, 0, 1], "arm": [0, 1, 0]}))]
+    [2, 1]
+    """
+    for _, rows in groupby(history, key=lambda row: row["round"]):
+        yield list(rows)
 
 
 def _plain(config: Mapping[str, Cell]) -> dict[str, Cell]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torchmetrics import Metric
@@ -26,6 +28,19 @@ def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
             yield name, buffer, False
 
 
+def slot(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """Return where a parameter or buffer hangs: the dict of the layer that has it, and its key there."""
+    path, _, leaf = name.rpartition(".")
+    owner = module.get_submodule(path)
+    return (owner._buffers if leaf in owner._buffers else owner._parameters), leaf
+
+
+def is_cache(module: nn.Module, name: str) -> bool:
+    """Whether a tensor is a buffer that its author does not save: it may come and grow as it likes."""
+    path, _, leaf = name.rpartition(".")
+    return leaf in module.get_submodule(path)._non_persistent_buffers_set
+
+
 def lazy_parameters(module: nn.Module) -> list[str]:
     """Name the parameters that get their shape at the first forward pass."""
     return [name for name, parameter in module.named_parameters() if is_lazy(parameter)]
@@ -41,6 +56,8 @@ class ModuleState:
         personal: Never leave the client.
         names: The names behind ``weights``, ``buffers`` and ``personal``, in this order.
         initial_personal: What ``personal`` is on a client that has not trained yet.
+        slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
+        attributes: Numbers, strings and plain tensors that training changes: the object, the name, the initial value.
     """
 
     weights: list[Tensor]
@@ -48,10 +65,33 @@ class ModuleState:
     personal: list[Tensor]
     names: tuple[list[str], list[str], list[str]]
     initial_personal: list[Tensor]
+    slots: list[tuple[dict[str, Any], str, Tensor]]
+    attributes: list[tuple[nn.Module, str, Any]]
+
+    def rewind(self) -> None:
+        """Put the module's own counters and the like back: every client begins with those of a new module."""
+        for owner, name, value in self.attributes:
+            vars(owner)[name] = value.clone() if isinstance(value, Tensor) else value
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
+        for owner, key, tensor in self.slots:
+            present = owner[key]
+            if present is not tensor and present is not None:
+                if present.shape != tensor.shape:
+                    raise ValueError(
+                        f"buffer {key!r} must keep its shape while clients train, it went from {tuple(tensor.shape)} to "
+                        f"{tuple(present.shape)}: register it with persistent=False if it is only a cache."
+                    )
+                tensor.copy_(present)
+                owner[key] = tensor
 
     @torch.no_grad()
     def load(self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None) -> None:
         """Copy a model into the module."""
+        for owner, key, tensor in self.slots:
+            owner[key] = tensor
         torch._foreach_copy_(self.weights, list(weights))
         if self.buffers:
             torch._foreach_copy_(self.buffers, list(buffers))
@@ -59,7 +99,41 @@ class ModuleState:
             torch._foreach_copy_(self.personal, list(self.initial_personal if personal is None else personal))
 
 
-def module_state(module: nn.Module, local: Sequence[str], moving: Sequence[str]) -> ModuleState:
+def plain_attributes(module: nn.Module) -> dict[tuple[nn.Module, str], Any]:
+    """Return the numbers, strings and tensors that a module and its layers keep beside parameters and buffers.
+
+    Lightning's own and those of torchmetrics objects are left out.
+    """
+    foreign = {"training", *vars(LightningModule())}
+    return {
+        (layer, name): value.detach().clone() if isinstance(value, Tensor) else value
+        for layer in module.modules()
+        if not isinstance(layer, Metric)
+        for name, value in vars(layer).items()
+        if isinstance(value, bool | int | float | str | Tensor) and name not in foreign
+    }
+
+
+def changed_attributes(
+    before: Mapping[tuple[nn.Module, str], Any], module: nn.Module
+) -> list[tuple[nn.Module, str, Any]]:
+    """Return what differs now, with the former values. What was none of these before is taken for a cache."""
+    after = plain_attributes(module)
+    return [(*place, value) for place, value in before.items() if not _equal(value, after.get(place))]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def module_state(
+    module: nn.Module,
+    local: Sequence[str],
+    moving: Sequence[str],
+    attributes: Sequence[tuple[nn.Module, str, Any]] = (),
+) -> ModuleState:
     """Sort the module's tensors.
 
     Args:
@@ -67,12 +141,16 @@ def module_state(module: nn.Module, local: Sequence[str], moving: Sequence[str])
         local: Shell patterns of what never leaves the client.
         moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
             are in every arm and are kept once.
+        attributes: What :func:`changed_attributes` found.
     """
     weights: dict[str, Tensor] = {}
     buffers: dict[str, Tensor] = {}
     personal: dict[str, Tensor] = {}
+    trained_names = set()
     unmatched = set(local)
     for name, tensor, trained in named_state(module):
+        if trained:
+            trained_names.add(name)
         matching = {pattern for pattern in local if fnmatchcase(name, pattern)}
         unmatched -= matching
         if matching and (trained or name in moving):
@@ -92,4 +170,10 @@ def module_state(module: nn.Module, local: Sequence[str], moving: Sequence[str])
         list(personal.values()),
         (list(weights), list(buffers), list(personal)),
         [tensor.detach().clone() for tensor in personal.values()],
+        [
+            (*slot(module, name), tensor)
+            for name, tensor in {**buffers, **personal}.items()
+            if name not in trained_names
+        ],
+        list(attributes),
     )

@@ -7,6 +7,7 @@ from lightning_fedhpo.data.partition import Dirichlet, Iid, Natural, Quantity, S
 from lightning_fedhpo.data.parts import Part
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
+from lightning_fedhpo.data.vision import femnist
 
 __all__ = [
     "Assignment",
@@ -19,6 +20,7 @@ __all__ = [
     "Partition",
     "Quantity",
     "Shards",
+    "femnist",
     "synthetic_classification",
     "synthetic_images",
     "uniform",

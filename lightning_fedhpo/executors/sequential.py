@@ -101,6 +101,7 @@ class SequentialExecutor:
         seeding.seed_user_code(seeding.key(place[0], seeding.USER, *place[1:]))
         steps, examples, logged = self.train(job, seeding.key(place[0], seeding.BATCHES, *place[1:]))
         after = self.local.evaluate(val, limit=self._limits.val) if scored else {}
+        self.state.settle()
         score_after = self._score(after) if scored else None
         state = self.state
         result = ClientResult(
@@ -121,11 +122,13 @@ class SequentialExecutor:
             train=logged,
         )
         finite = (score_after is None or math.isfinite(score_after)) and all_finite(state.weights)
+        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
         return result if finite else replace(result, finite=False)
 
     def prepare(self, job: Job, arm: Arm) -> dict[str, object]:
         """Make the module the one that the client receives: the arm's weights, the job's hyperparameters."""
         self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client))
+        self.state.rewind()
         return self.receive(arm.weights, job.config)
 
     def receive(self, start: Sequence[Tensor], config: Config) -> dict[str, object]:
@@ -144,6 +147,8 @@ class SequentialExecutor:
             settings.batch_size,
             self._generator.manual_seed(draw),
             self._limits.train,
+            val=self.data.examples(job.client, "val") if self.local.watches_validation else None,
+            val_limit=self._limits.val,
         )
         return steps, examples, self.local.recorder.finish()
 

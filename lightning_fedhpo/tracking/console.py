@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-WIDTH = 100
-"""Lines are not longer, paths apart: those stay whole, to be copied."""
-
 _COSTS = {
     "rounds": "rounds",
     "client_updates": "client updates",
@@ -19,19 +16,18 @@ _COSTS = {
 }
 
 
-def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = WIDTH) -> str:
+def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
     """Return the closing table of a run.
 
     Args:
         summary: What ``summary.json`` holds.
         folder: Where the run's files are.
         notes: Lines to end with.
-        width: Longer lines are wrapped.
+        width: Longer lines are wrapped, those with a path excepted: they stay whole, to be copied.
     """
     blocks = [_best(summary, width), _scores(summary), _costs(summary), _places(folder)]
     lines = [line for block in blocks for line in (*block, "")]
-    wrapped = [part for note in notes for part in textwrap.wrap(note, width, break_long_words=False)]
-    return "\n".join(["", *lines, *wrapped]).rstrip()
+    return "\n".join(["", *lines, *notes]).rstrip()
 
 
 def number(value: Any) -> str:
@@ -69,14 +65,13 @@ def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
 
 
 def _scores(summary: Mapping[str, Any]) -> Iterator[str]:
-    tested, split = summary.get(summary.get("split") or "test"), summary.get("split") or "test"
+    tested = summary["test"]
     if not tested:
-        yield "Nobody was evaluated."
+        yield "No client has test examples: nothing was tested."
         return
-    yield f"{'On ' + split + ' examples of ' + number(tested['clients']) + ' clients':<40}{'global':>14}{'personalized':>16}"
-    for name in tested["global"]:
-        personalized = tested["personalized"].get(name)
-        yield f"  {name:<38}{number(tested['global'][name]):>14}{number(personalized):>16}"
+    yield f"{'Test examples of ' + number(tested['clients']) + ' clients':<40}{'global':>14}{'personalized':>16}"
+    for name, value in tested["global"].items():
+        yield f"  {name:<38}{number(value):>14}{number(tested['personalized'].get(name)):>16}"
 
 
 def _costs(summary: Mapping[str, Any]) -> Iterator[str]:

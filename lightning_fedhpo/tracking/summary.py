@@ -22,7 +22,6 @@ def build_summary(
     result: Result,
     evaluation: Evaluation | None,
     *,
-    split: str,
     seconds: float,
     seed: int,
     **more: Any,
@@ -31,8 +30,7 @@ def build_summary(
 
     Args:
         result: What the run found, and its ledger.
-        evaluation: The best arm on the clients' own examples, or None where nobody was evaluated.
-        split: The clients' part that the evaluation is of, and the key it is found under.
+        evaluation: The best arm on the clients' own test examples, or None where there are none.
         seconds: How long it took, evaluation included.
         seed: The run's.
         more: What else to state, as it is.
@@ -44,7 +42,7 @@ def build_summary(
         "best": result.best,
         "score": result.score,
         **more,
-        split: tested,
+        "test": tested,
         "ledger": result.ledger,
         "best_arm": result.best_arm,
         "arms": result.arms,

@@ -109,8 +109,8 @@ class ForgivingWandbLogger(WandbLogger):
     def whereabouts(self) -> str:
         """Where to look at the run."""
         if self._run.offline:
-            return f"Weights & Biases is offline: `wandb sync {Path(self._run.dir).parent}` uploads this run."
-        return f"Weights & Biases: {self._run.url}"
+            return f"Weights & Biases is offline; to upload this run:\n  wandb sync {Path(self._run.dir).parent}"
+        return f"Weights & Biases has it at {self._run.url}"
 
     def _try(self, action: Any) -> None:
         if self._failed:
@@ -142,7 +142,7 @@ def logged_in() -> bool:
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     place = os.environ.get("NETRC")
-    candidates = [Path(place)] if place else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    candidates = [place] if place else [os.path.expanduser("~/.netrc"), os.path.expanduser("~/_netrc")]
     hosts = {urlsplit(server()).netloc, urlsplit(DEFAULT_SERVER).netloc, "api.forge.coreweave.com"}
     for path in candidates:
         try:
@@ -157,7 +157,7 @@ def server() -> str:
     """Return the address of W&B's server: the environment's, that of ``wandb login --host``, or the public one."""
     if os.environ.get("WANDB_BASE_URL"):
         return os.environ["WANDB_BASE_URL"]
-    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
+    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
     settings = configparser.ConfigParser(interpolation=None)
     try:
         settings.read(folder / "settings")

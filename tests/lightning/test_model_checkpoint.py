@@ -92,7 +92,9 @@ def test_the_score_watched_inside_a_round_is_that_of_the_model_saved(tmp_path: P
     }
 
 
-@pytest.mark.filterwarnings("ignore:`.fit.ckpt_path=None.` was called without a model")  # Lightning's, always
+# Lightning says both whenever it has an OnExceptionCheckpoint.
+@pytest.mark.filterwarnings("ignore:`.fit.ckpt_path=None.` was called without a model")
+@pytest.mark.filterwarnings("ignore:.fit.ckpt_path=.last.. is set, but there is no last checkpoint")
 def test_a_checkpoint_of_an_exception_is_of_the_round_before(tmp_path: Path) -> None:
     class Stumbling(ToyModule):
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:

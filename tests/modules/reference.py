@@ -61,8 +61,8 @@ def federated(
 def plain(case: Case, module: L.LightningModule, data: FederatedData) -> L.Trainer:
     """Train a case as Lightning does, on the one client's batches."""
     callbacks = [SeedsUserCode(), *case.callbacks()]
-    trainer = quiet_trainer(case.epochs, *callbacks, limit_val_batches=0, **case.trainer)
+    trainer = quiet_trainer(case.epochs, *callbacks, limit_val_batches=float(case.validates), **case.trainer)
     with seeding.preserved(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Lightning says of its own run is not what is tested
-        trainer.fit(module, train_dataloaders=Batches(data))
+        trainer.fit(module, Batches(data), data.val_dataloader() if case.validates else None)
     return trainer

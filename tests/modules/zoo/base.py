@@ -49,6 +49,8 @@ class Case:
     callbacks: Callable[[], list[L.Callback]] = list
     bare: bool | None = None
     """Whether it must take, or must not take, the bare path."""
+    validates: bool = False
+    """Whether it needs Lightning's validation after every epoch."""
     tolerance: float = 1e-6
     epochs: int = 2
 

@@ -62,7 +62,9 @@ class Items(Dataset[Any]):
 
 def nested(clients: int = 1) -> FederatedData:
     """Return dicts of tuples, numbers and strings."""
-    items = [{"inputs": (x[:3], {"rest": x[3:]}), "y": int(y), "name": "a"} for x, y in zip(*toy_tensors(), strict=True)]
+    items = [
+        {"inputs": (x[:3], {"rest": x[3:]}), "y": int(y), "name": "a"} for x, y in zip(*toy_tensors(), strict=True)
+    ]
     return federation(Items(items), clients)
 
 

@@ -114,6 +114,41 @@ class Queue(Plain):
         self.seen += len(batch[0])
 
 
+class Counter(Plain):
+    """Counts its steps and smooths its loss in plain attributes, and weighs its loss by them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self._smooth = torch.zeros(())
+        self.net[1].calls = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.loss(batch) * (1 + 0.1 * self.steps) + 0.1 * self._smooth * self.net[2].bias.sum()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.steps += 1
+        self.net[1].calls += 1
+        self._smooth = 0.5 * self._smooth + 0.5 * outputs["loss"]
+
+
+class Cache(Plain):
+    """Builds a table when it is first needed, in an attribute and in a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Tensor | None = None
+        self.register_buffer("grid", None, persistent=False)
+        self.register_buffer("growing", torch.ones(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table, self.grid = torch.linspace(0, 1, 6), torch.ones(6)
+        if len(self.growing) < 6:
+            self.growing = torch.ones(6)
+        return super().forward(x + self.table * self.grid * self.growing)
+
+
 class Parametrized(Plain):
     """Spectral and weight normalisation, which keep buffers and build weights out of parts."""
 
@@ -161,6 +196,8 @@ CASES = {
     "configured_model": Case(ConfiguredModel, bare=True),
     "target": Case(Target, bare=True),
     "queue": Case(Queue, bare=True),
+    "counter": Case(Counter, bare=True),
+    "cache": Case(Cache, bare=True),
     "parametrized": Case(Parametrized, bare=True),
     "sparse_embedding": Case(SparseEmbedding, bare=True),
     "attention": Case(Attention, bare=True),

@@ -9,6 +9,7 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from tests.modules.zoo.base import Case, Plain
+from tests.modules.zoo.optimizers import watching_validation
 
 
 class Metrics(Plain):
@@ -19,9 +20,7 @@ class Metrics(Plain):
         self.train_acc = MulticlassAccuracy(3, average="micro")
         self.val_acc = MulticlassAccuracy(3, average="micro")
         self.val_mean = MeanMetric()
-        self.several = MetricCollection(
-            {"f1": MulticlassF1Score(3), "acc": MulticlassAccuracy(3)}, prefix="val/"
-        )
+        self.several = MetricCollection({"f1": MulticlassF1Score(3), "acc": MulticlassAccuracy(3)}, prefix="val/")
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         x, y = batch
@@ -91,6 +90,35 @@ class Returned(Plain):
         return {"val_loss": self.loss(batch), "batch": batch_idx}
 
 
+class ReadsBack(Plain):
+    """Reads what it has logged from the Trainer, in the hooks at the end of an epoch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        assert self.trainer.callback_metrics["train_loss"] > 0
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_twice", 2 * self.trainer.callback_metrics["val_loss"])
+
+
+class WatchesItself(OwnLog):
+    """Overrides `log`, and has a schedule that validates in the middle of training."""
+
+    def configure_optimizers(self) -> Any:
+        return watching_validation(self)
+
+
+class MetricsWatched(Metrics):
+    """Has metric objects, and a schedule that validates in the middle of training."""
+
+    def configure_optimizers(self) -> Any:
+        return watching_validation(self)
+
+
 class Unlisted(Metric):
     """A metric of the author's own, with a list for a state."""
 
@@ -128,6 +156,10 @@ CASES = {
     "reductions": Case(Reductions, bare=True),
     "own_log": Case(OwnLog),
     "own_log_clipped": Case(OwnLog, trainer={"gradient_clip_val": 0.1}),
+    "reads_back": Case(ReadsBack, bare=True),
+    "reads_back_clipped": Case(ReadsBack, trainer={"gradient_clip_val": 0.1}, bare=False),
+    "watches_itself": Case(WatchesItself, validates=True, epochs=4),
+    "metrics_watched": Case(MetricsWatched, validates=True, epochs=4),
     "returned": Case(Returned, bare=True),
     "own_metric": Case(OwnMetric, bare=True),
 }

@@ -78,6 +78,13 @@ def plateau(module: Plain) -> Any:
     return {"optimizer": optimizer, "lr_scheduler": schedule, "monitor": "train_loss"}
 
 
+def watching_validation(module: Plain) -> Any:
+    """Return a schedule that watches the validation score, as most plateaus out there do."""
+    optimizer = sgd(module)
+    schedule = schedules.ReduceLROnPlateau(optimizer, factor=0.3, patience=0, threshold=10.0)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "val_loss"}}
+
+
 def sequential(optimizer: Optimizer) -> Any:
     """Return a warm-up and a decay, one after the other."""
     parts = [schedules.LinearLR(optimizer, 0.1, total_iters=3), schedules.CosineAnnealingLR(optimizer, T_max=8)]
@@ -219,6 +226,7 @@ CASES = {
     "one_cycle_limited": Case(configured(one_cycle), trainer={"limit_train_batches": 5}),
     "plateau": Case(configured(plateau), epochs=4),
     "plateau_of_epoch": Case(EpochLogged, epochs=4),
+    "plateau_of_validation": Case(configured(watching_validation), validates=True, epochs=5),
     "manual": Case(Manual, bare=False),
     "manual_accumulation": Case(ManualAccumulation, bare=False),
     "manual_closure": Case(ManualClosure, bare=False),

@@ -1,0 +1,75 @@
+"""A run's figures in Weights & Biases: against rounds and against what was spent, with the configurations behind them.
+
+Works with every ``WandbLogger``. A resumed run's curve begins at its first round again: the rounds before the
+checkpoint are logged from its history, so that no round is missing and none is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import WandbLogger
+
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.tracking.tables import Cell, Table
+from lightning_fedhpo.tuners.base import Tuner
+
+BUDGET = "by_budget/"
+"""Prefix of the figures that are plotted against the rounds spent by all arms."""
+
+
+def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]]) -> None:
+    """Say what is plotted against what, and log the rounds that a checkpoint brings along.
+
+    Args:
+        trainer: The Trainer.
+        rounds: The figures of every earlier round, with the number of jobs done by then.
+    """
+    loggers = _loggers(trainer)
+    earlier = list(rounds) if loggers else []
+    for logger in loggers:
+        run = logger.experiment
+        for name, step in (("round", None), ("ledger/rounds", None), ("*", "round"), (f"{BUDGET}*", "ledger/rounds")):
+            run.define_metric(name, step_metric=step)
+        if not getattr(run, "step", 0):
+            for figures, jobs in earlier:
+                logger.log_metrics(dict(figures), step=jobs - 1)
+
+
+def log_table(trainer: Trainer, name: str, table: Table) -> None:
+    """Log a table of plain cells."""
+    for logger in _loggers(trainer):
+        if len(table):
+            logger.log_table(name, columns=table.columns, data=[list(row.values()) for row in table])
+
+
+def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:
+    """Return the scores once more, under the names that are plotted against the budget.
+
+    >>> by_budget({"val_loss": 0.5, "test/acc": 0.9, "round": 3.0}, "val_loss")
+    {'by_budget/val_loss': 0.5, 'by_budget/test/acc': 0.9}
+    """
+    return {
+        f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")
+    }
+
+
+def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
+    """Return what is behind the numbered figures: one row an arm and configuration, with its probability by now."""
+    table = Table()
+    for arm in arms:
+        figures = tuner.figures(arm) if tuner.candidates(arm) else {}
+        for number, config in tuner.candidates(arm).items():
+            chance = next((value for name, value in figures.items() if name.endswith(f"/prob/{number}")), None)
+            table.append({"arm": arm.index, "config": number, **_plain(config), "probability": chance})
+    return table
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Cell]:
+    return {name: value if isinstance(value, int | float | str | None) else str(value) for name, value in config.items()}
+
+
+def _loggers(trainer: Trainer) -> list[WandbLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]

@@ -1,0 +1,37 @@
+"""A checkpoint of what would be lost: an interrupted or failed run leaves one to go on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.loop import FederatedLoop
+
+
+class Keeper(Checkpoint):
+    """Save the run when it is interrupted or fails, at the start of the round it was in.
+
+    Args:
+        fed: The run's loop: before it has begun there is nothing to save.
+        folder: Where the checkpoint goes.
+    """
+
+    NAME = "interrupted"
+
+    def __init__(self, fed: FederatedLoop, folder: Path) -> None:
+        self._fed = fed
+        self._path = folder / f"{self.NAME}.ckpt"
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Save."""
+        if not self._fed.arms:
+            return
+        try:
+            trainer.save_checkpoint(self._path)
+        except Exception as error:  # the first error is the one to hear of
+            rank_zero_warn(f"no checkpoint could be written to {self._path}: {error}")

@@ -1,0 +1,84 @@
+"""One line that counts rounds, for runs whose rounds are too short for a bar each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+class RoundProgress(Callback):
+    """Show the round, the monitored score, and how long it will take.
+
+    On a terminal the line is rewritten; elsewhere, as in a log file, a new one comes with every tenth of the run.
+
+    Args:
+        monitor: The score to show, among the figures of a round; None shows none.
+        seconds: How often the line is rewritten at most.
+
+    Example:
+        >>> from lightning_fedhpo.testing import toy_run
+        >>> _ = toy_run(2, RoundProgress("val_acc"), monitor="val_acc", mode="max")  # doctest: +ELLIPSIS
+        round 1 of 2, val_acc ..., 0:00:00 gone, 0:00:00 to go
+        round 2 of 2, val_acc ..., 0:00:00 gone, 0:00:00 to go
+    """
+
+    def __init__(self, monitor: str | None = "val_loss", seconds: float = 0.2) -> None:
+        self._monitor = monitor
+        self._seconds = seconds
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._began = time.monotonic()
+        self._first = trainer.current_epoch
+        self._told = 0.0
+        self._width = 0
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell of the round, unless it is too soon for it."""
+        done, planned, now = trainer.current_epoch + 1, trainer.max_epochs or -1, time.monotonic()
+        last, stream = done == planned, sys.stdout
+        if stream.isatty():
+            due = now - self._told > self._seconds
+        else:
+            due = planned < 0 or done * 10 // planned > (done - 1) * 10 // planned
+        if due or last:
+            self._told = now
+            self._tell(stream, self._line(trainer, done, planned, now - self._began), last)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the line for whatever is printed next."""
+        if sys.stdout.isatty():
+            print()
+
+    def _line(self, trainer: Trainer, done: int, planned: int, gone: float) -> str:
+        parts = [f"round {done}" + (f" of {planned}" if planned > 0 else "")]
+        if self._monitor in trainer.callback_metrics:
+            parts.append(f"{self._monitor} {float(trainer.callback_metrics[self._monitor]):.4g}")
+        parts.append(f"{_clock(gone)} gone")
+        if planned > 0:
+            parts.append(f"{_clock(gone / (done - self._first) * (planned - done))} to go")
+        return ", ".join(parts)
+
+    def _tell(self, stream: TextIO, line: str, last: bool) -> None:
+        if not stream.isatty():
+            print(line, file=stream, flush=True)
+            return
+        print(f"\r{line.ljust(self._width)}", end="\n" if last else "", file=stream, flush=True)
+        self._width = len(line)
+
+
+def _clock(seconds: float) -> str:
+    """Return hours, minutes and seconds.
+
+    >>> _clock(3725.4)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

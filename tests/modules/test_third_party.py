@@ -1,0 +1,202 @@
+"""Modules of published packages, as they come: a few federated rounds each.
+
+None of the packages is needed for anything else; `make test-thirdparty` installs them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, Natural
+from lightning_fedhpo.state import named_state
+from lightning_fedhpo.testing import quiet_trainer
+from tests.modules.reference import federated, plain
+from tests.modules.zoo.base import Case
+
+# What the packages' own code and Lightning say about them is theirs.
+pytestmark = [pytest.mark.thirdparty, pytest.mark.filterwarnings("default")]
+
+REASON = "a third-party package: make test-thirdparty installs it"
+
+
+def trained(module, data, *, monitor="val_loss", rounds=4, **client):
+    """Train a module in a federation, every client of it in every round."""
+    fed = FederatedLoop(cohort=len(data), monitor=monitor, epochs=2, score_before=True, seed=1)
+    trainer = quiet_trainer(rounds, fed, Fixed(client=client))
+    trainer.fit(module, datamodule=data)
+    return fed, trainer
+
+
+def check(make, data, *, lr, monitor="val_loss", name="lr"):
+    """Check that a module learns, that its learning rate takes effect, and that it can be evaluated."""
+    check_equivalence(make, data)
+    module = make()
+    start = [parameter.detach().clone() for parameter in module.parameters()]
+    fed, trainer = trained(module, data(), monitor=monitor, **{name: lr})
+    assert any(not torch.equal(one, other) for one, other in zip(start, module.parameters(), strict=True))
+    first, last = fed.result.jobs[0], fed.result.jobs[-1]
+    before = [row["score_before"] for row in fed.result.jobs if row["round"] == 0]
+    after = [row["score_after"] for row in fed.result.jobs if row["round"] == last["round"]]
+    assert all(math.isfinite(score) for score in (*before, *after))
+    assert sum(after) / len(after) < sum(before) / len(before)
+    assert first[name] == last[name] == lr
+    evaluation = fed.evaluate(trainer, module, fed.data, split="val")
+    assert math.isfinite(evaluation["global"][monitor])
+    assert evaluation["global"][monitor] != evaluation["personalized"][monitor]
+    other = make()
+    trained(other, data(), monitor=monitor, **{name: lr / 10})
+    assert any(not torch.equal(one, same) for one, same in zip(other.parameters(), module.parameters(), strict=True))
+
+
+def check_equivalence(make, data):
+    """Check that a federation of one client trains a module as Lightning does."""
+    case = Case(make, validates=True)
+    ours, theirs = make(), make()
+    federated(case, ours, data(1))
+    plain(case, theirs, data(1))
+    for (key, tensor, _), (_, expected, _) in zip(named_state(ours), named_state(theirs), strict=True):
+        torch.testing.assert_close(tensor, expected, atol=1e-5, rtol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def waves(series, length, seed=0):
+    """Return noisy sines of different phases."""
+    generator = torch.Generator().manual_seed(seed)
+    phase = 6 * torch.rand(series, 1, generator=generator)
+    noise = 0.1 * torch.randn(series, length, generator=generator)
+    return torch.sin(torch.arange(length) / 3 + phase) + 2 + noise
+
+
+def windows(count, past, future):
+    """Return windows of series as GluonTS names their parts, for networks with one static and no dynamic features."""
+    values = waves(count, past + future)
+    return {
+        "past_target": values[:, :past],
+        "past_observed_values": torch.ones(count, past),
+        "future_target": values[:, past:],
+        "future_observed_values": torch.ones(count, future),
+        "feat_static_cat": torch.zeros(count, 1, dtype=torch.long),
+        "feat_static_real": torch.zeros(count, 1),
+        "past_time_feat": torch.arange(past).expand(count, past)[..., None] / past,
+        "future_time_feat": torch.arange(future).expand(count, future)[..., None] / past + 1,
+    }
+
+
+def test_gluonts_feed_forward():
+    module = pytest.importorskip("gluonts.torch.model.simple_feedforward.lightning_module", reason=REASON)
+
+    def make():
+        torch.manual_seed(0)
+        return module.SimpleFeedForwardLightningModule({"prediction_length": 4, "context_length": 12})
+
+    def data(clients=3):
+        return FederatedData(windows(60, 12, 4), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=8)
+
+    check(make, data, lr=0.01)
+
+
+def test_gluonts_deep_ar_whose_schedule_watches_validation():
+    module = pytest.importorskip("gluonts.torch.model.deepar.lightning_module", reason=REASON)
+    options = {"freq": "h", "context_length": 8, "prediction_length": 4, "lags_seq": [1, 2], "hidden_size": 8}
+    sizes = {"num_feat_dynamic_real": 1, "num_feat_static_real": 1, "num_feat_static_cat": 1, "cardinality": [1]}
+
+    def make():
+        torch.manual_seed(0)
+        return module.DeepARLightningModule({**options, **sizes}, patience=0)
+
+    def data(clients=3):
+        return FederatedData(windows(48, 10, 4), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=8)
+
+    check(make, data, lr=0.01)
+
+
+@pytest.mark.parametrize("name", ["TemporalFusionTransformer", "NBeats", "RecurrentNetwork"])
+def test_pytorch_forecasting(name):
+    forecasting = pytest.importorskip("pytorch_forecasting", reason=REASON)
+    pandas = pytest.importorskip("pandas", reason=REASON)
+    values = waves(4, 40).numpy()
+    series, steps = np.indices(values.shape)
+    frame = {"value": values.ravel(), "time": steps.ravel(), "series": series.ravel().astype(str)}
+    lengths = {"max_encoder_length": 8, "min_encoder_length": 8, "max_prediction_length": 3, "min_prediction_length": 3}
+    dataset = forecasting.TimeSeriesDataSet(
+        pandas.DataFrame(frame).astype({"value": "float32"}),
+        time_idx="time",
+        target="value",
+        group_ids=["series"],
+        time_varying_unknown_reals=["value"],
+        target_normalizer=forecasting.EncoderNormalizer() if name != "NBeats" else "auto",
+        **lengths,
+    )
+    small = {
+        "TemporalFusionTransformer": {"hidden_size": 4, "attention_head_size": 1, "dropout": 0.1},
+        "NBeats": {"widths": [8, 8], "backcast_loss_ratio": 0.1},
+        "RecurrentNetwork": {"hidden_size": 6, "rnn_layers": 2, "dropout": 0.1},
+    }[name]
+
+    def make():
+        torch.manual_seed(0)
+        return getattr(forecasting, name).from_dataset(dataset, learning_rate=0.01, **small)
+
+    def data(clients=3):
+        owners = np.arange(len(dataset)) % clients
+        return FederatedData(
+            dataset, Natural(owners), fractions=(0.8, 0.2, 0.0), batch_size=16, collate_fn=dataset._collate_fn
+        )
+
+    check(make, data, lr=0.02)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
+def test_deeptab_task(optimizer):
+    deeptab = pytest.importorskip("deeptab", reason=REASON)
+    from deeptab.architectures import MLP as Mlp
+    from deeptab.configs import MLPConfig
+    from deeptab.data.dataset import TabularDataset
+    from deeptab.training import TaskModel
+
+    assert deeptab.__version__
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randn(150, 1, generator=generator) for _ in range(3)]
+    target = columns[0] * 2 - columns[1] + 1
+    numbers = {f"x{place}": {"dimension": 1, "preprocessing": "standard"} for place in range(3)}
+    config = MLPConfig(layer_sizes=[8, 8], dropout=0.1)
+
+    def make():
+        torch.manual_seed(0)
+        return TaskModel(Mlp, config, (numbers, {}, {}), optimizer_type=optimizer, lr=0.001)
+
+    def data(clients=3):
+        return FederatedData(TabularDataset([], columns, None, target), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=6)
+
+    check(make, data, lr=0.02)
+
+
+def test_chemprop_message_passing():
+    chemprop = pytest.importorskip("chemprop", reason=REASON)
+    atoms = ("C", "N", "O")
+    smiles = ["C" * (1 + i % 5) + atoms[i % 3] + "C" * (i % 4) for i in range(48)]
+    points = [chemprop.data.MoleculeDatapoint.from_smi(smi, [float(smi.count("C"))]) for smi in smiles]
+    dataset = chemprop.data.MoleculeDataset(points, chemprop.featurizers.SimpleMoleculeMolGraphFeaturizer())
+
+    def make():
+        torch.manual_seed(0)
+        passing = chemprop.nn.BondMessagePassing(d_h=16, depth=2)
+        head = chemprop.nn.RegressionFFN(input_dim=16, hidden_dim=16)
+        metrics = [chemprop.nn.metrics.MAE()]
+        return chemprop.models.MPNN(passing, chemprop.nn.MeanAggregation(), head, True, metrics, warmup_epochs=1)
+
+    def data(clients=3):
+        owners = np.arange(len(dataset)) % clients
+        return FederatedData(
+            dataset,
+            Natural(owners),
+            fractions=(0.75, 0.25, 0.0),
+            batch_size=6,
+            collate_fn=chemprop.data.collate_batch,
+        )
+
+    # Its schedule climbs to ten times the base.
+    check(make, data, lr=0.001)

@@ -1,0 +1,128 @@
+"""The runs that are interrupted and resumed: every kind of state there is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lightning_fedhpo import FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Reptile
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+
+class Stateful(ToyModule):
+    """Batch-norm statistics, dropout, momentum and a schedule: what a client's training may carry along."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.3, momentum=0.5)
+        self.net = nn.Sequential(nn.BatchNorm1d(6), *self.net)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr, momentum=self.momentum)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
+
+
+class Manual(ToyModule):
+    """Manual optimisation, with two optimizers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        x, y = batch
+        loss = functional.cross_entropy(self(x), y)
+        optimizers = self.optimizers()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        for optimizer in optimizers:
+            optimizer.step()
+        self.log("train_loss", loss)
+
+    def configure_optimizers(self) -> Any:
+        first, last = self.net[0], self.net[3]
+        return [torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(last.parameters(), lr=0.01)]
+
+
+LIGHTNING_SAYS = [
+    pytest.mark.filterwarnings(f"ignore:{message}")
+    for message in (
+        "Be aware that when using `ckpt_path`",
+        "The dirpath has changed from",
+        "Checkpoint directory .* exists and is not empty",
+        "`.fit.ckpt_path=None.` was called without a model",
+        ".fit.ckpt_path=.last.. is set, but there is no last checkpoint",
+        "Using ModelCheckpoint with manual optimization",
+    )
+]
+"""What Lightning warns of in such tests whatever trains."""
+
+Case = Callable[[], tuple[FederatedLoop, list[Any], LightningModule]]
+
+
+def _case(module: Callable[[], LightningModule], *callbacks: Callable[[], Any], **loop: Any) -> Case:
+    def make() -> tuple[FederatedLoop, list[Any], LightningModule]:
+        algorithm = loop.get("algorithm", FedAvg)()
+        options = {name: value for name, value in loop.items() if name != "algorithm"}
+        fed = FederatedLoop(algorithm=algorithm, **({"cohort": 3} | options))
+        return fed, [callback() for callback in callbacks], module()
+
+    return make
+
+
+CASES: dict[str, Case] = {
+    "fedavg": _case(ToyModule),
+    "fedavg-momentum-decay": _case(Stateful, algorithm=lambda: FedAvg(lr=0.8, momentum=0.9, decay=0.1), epochs=2),
+    "fedavg-personal": _case(Stateful, algorithm=lambda: FedAvg(local=["net.0.*", "net.4.*"])),
+    "fedprox": _case(Stateful, algorithm=lambda: FedProx(mu=0.5)),
+    "reptile": _case(Stateful, algorithm=lambda: Reptile(lr=0.3, momentum=0.5)),
+    "fedopt-sgd": _case(ToyModule, algorithm=lambda: FedOpt("sgd", lr=0.5)),
+    "fedopt-adam": _case(Stateful, algorithm=lambda: FedOpt("adam")),
+    "fedopt-adagrad": _case(ToyModule, algorithm=lambda: FedOpt("adagrad", decay=0.05)),
+    "fedopt-yogi": _case(Stateful, algorithm=lambda: FedOpt("yogi", local="net.0.*")),
+    "manual": _case(Manual, algorithm=lambda: FedAvg(momentum=0.5)),
+    "fixed": _case(
+        Stateful,
+        lambda: Fixed(client={"lr": 0.3, "dropout": 0.1, "batch_size": 4}, server={"lr": 0.7, "momentum": 0.5}),
+        score_before=True,
+    ),
+}
+
+
+def run(name: str, rounds: int, *extra: Any, ckpt_path: Any = None, **options: Any) -> tuple[FederatedLoop, Any, Any]:
+    """Run a case up to a number of rounds; return loop, Trainer and module."""
+    fed, callbacks, module = CASES[name]()
+    trainer = quiet_trainer(rounds, fed, *callbacks, *extra, enable_checkpointing=bool(extra), **options)
+    trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
+    return fed, trainer, module
+
+
+def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
+    """Return all that a run ends with, as plain objects that compare bit for bit."""
+    state = fed.state_dict()
+    return {
+        "module": {key: plain(tensor) for key, tensor in module.state_dict().items()},
+        "state": plain(state),
+        "history": repr(fed.result.history.state_dict()),
+        "jobs": repr(fed.result.jobs.state_dict()),
+        "ledger": fed.result.ledger,
+        "best": repr(fed.result.best),
+        "progress": [trainer.current_epoch, trainer.global_step, plain(trainer.fit_loop.epoch_progress.state_dict())],
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return nested containers with tensors as their bytes, numbers as written in full."""
+    if isinstance(value, Tensor):
+        return [str(value.dtype), list(value.shape), value.detach().contiguous().reshape(-1).numpy().tobytes().hex()]
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return repr(value)

@@ -1,0 +1,198 @@
+"""What is in a checkpoint, and which checkpoints are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_fedhpo import FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Iid
+from lightning_fedhpo.data import FederatedData
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from tests.resume.cases import CASES, LIGHTNING_SAYS, plain, run
+
+pytestmark = LIGHTNING_SAYS
+
+
+def _strange(value: Any, place: str = "") -> list[str]:
+    """Name what is neither a tensor, a number, a string nor a container of them."""
+    if isinstance(value, dict):
+        wrong = [f"{place}: key {key!r}" for key in value if not isinstance(key, str | int)]
+        return wrong + [found for key, one in value.items() for found in _strange(one, f"{place}/{key}")]
+    if isinstance(value, list | tuple):
+        return [found for number, one in enumerate(value) for found in _strange(one, f"{place}/{number}")]
+    plainly = type(value) in (Tensor, int, float, bool, str, type(None))
+    return [] if plainly else [f"{place}: {type(value).__name__}"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_safe_loader_reads_it_and_finds_plain_things(name: str, tmp_path: Path) -> None:
+    run(name, 2, ModelCheckpoint(tmp_path, save_last=True))
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["FederatedLoop"]
+    assert _strange(state) == []
+    assert len(state["arms"]) == 1
+
+
+def test_it_does_not_hold_what_can_be_derived(tmp_path: Path) -> None:
+    run("fedavg", 1, ModelCheckpoint(tmp_path, save_last=True))
+    size = (tmp_path / "last.ckpt").stat().st_size
+    parameters = sum(parameter.numel() * 4 for parameter in ToyModule().parameters())
+    assert size < 2 * parameters + 60_000, "the module's weights, the arm's, and the tables"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint of a plain run."""
+    fed = FederatedLoop(cohort=3)
+    trainer = quiet_trainer(1, fed, ModelCheckpoint(tmp_path, save_last=True), enable_checkpointing=True)
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    return tmp_path / "last.ckpt"
+
+
+def _resume(path: Path, *callbacks: Any, module: Any = None, data: Any = None, **loop: Any) -> None:
+    trainer = quiet_trainer(3, FederatedLoop(**({"cohort": 3} | loop)), *callbacks)
+    trainer.fit(module or ToyModule(), datamodule=data or toy_data(), ckpt_path=path)
+
+
+def _untouched(path: Path, module: nn.Module, attempt: Callable[[], None]) -> None:
+    """Run an attempt that fails, and see that neither file nor module took harm."""
+    bytes_before, weights = path.read_bytes(), plain(module.state_dict())
+    attempt()
+    assert path.read_bytes() == bytes_before
+    assert plain(module.state_dict()) == weights
+    assert "on_load_checkpoint" not in vars(module)
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "options", "message"),
+    [
+        ((), {"algorithm": FedProx(0.1)}, r"algorithm: .*'FedAvg'.* there, .*'FedProx'.* here"),
+        ((), {"algorithm": FedOpt("adam")}, "algorithm"),
+        ((), {"algorithm": FedAvg(momentum=0.5)}, r"algorithm: .*'momentum': 0.0.* there, .*'momentum': 0.5.* here"),
+        ((), {"algorithm": FedAvg(weighting="uniform")}, "algorithm"),
+        ((Fixed(client={"lr": 0.5}),), {}, r"tuner: .*Untuned.* there, .*Fixed.* here"),
+        ((), {"cohort": 4}, "cohort: 3 there, 4 here"),
+        ((), {"seed": 1}, "seed: 0 there, 1 here"),
+        ((), {"epochs": 2}, "epochs: 1 there, 2 here"),
+        ((), {"monitor": "val_acc"}, "monitor: 'val_loss' there, 'val_acc' here"),
+        ((), {"mode": "max"}, "mode: 'min' there, 'max' here"),
+        ((), {"target": "global"}, "target: 'personalized' there, 'global' here"),
+        ((), {"data": toy_data(seed=1)}, "federation: "),
+        ((), {"data": toy_data(clients=6)}, "federation: "),
+        ((), {"data": FederatedData(toy_tensors(240), Iid(8), fractions=(0.7, 0.2, 0.1))}, "federation: "),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(callbacks: Any, options: Any, message: str, saved: Path) -> None:
+    module = ToyModule()
+
+    def attempt() -> None:
+        with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*{message}.*Resume with the same settings"):
+            _resume(saved, *callbacks, module=module, **options)
+
+    _untouched(saved, module, attempt)
+
+
+def test_other_values_of_the_same_tuner_are_refused(tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, save_last=True)
+    trainer = quiet_trainer(
+        1, FederatedLoop(cohort=3), Fixed(client={"lr": 0.5}), keep, enable_checkpointing=True
+    )
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    with pytest.raises(ValueError, match=r"tuner: .*0\.5.* there, .*0\.7.* here"):
+        _resume(tmp_path / "last.ckpt", Fixed(client={"lr": 0.7}))
+
+
+class Wider(ToyModule):
+    """One more layer."""
+
+    def __init__(self, features: int = 8) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, features), nn.ReLU(), nn.Linear(features, 8), *self.net[1:])
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [(Wider, "net.2.weight is missing"), (lambda: ToyModule(classes=4), r"net.3.weight has shape \(3, 8\) there, \(4, 8\)")],
+)
+def test_a_checkpoint_of_another_module_is_refused(module: Any, message: str, saved: Path) -> None:
+    other = module()
+    data = toy_data()
+
+    def attempt() -> None:
+        with pytest.raises(ValueError, match=rf"of another module than this .*{message}"):
+            _resume(saved, module=other, data=data)
+
+    _untouched(saved, other, attempt)
+
+
+def test_a_checkpoint_of_a_plain_lightning_run_is_refused(tmp_path: Path) -> None:
+    module = ToyModule()
+    loader = DataLoader(TensorDataset(*toy_tensors(16)), batch_size=8)
+    trainer = quiet_trainer(1, ModelCheckpoint(tmp_path, save_last=True), enable_checkpointing=True)
+    trainer.fit(module, loader, loader)
+    fresh = ToyModule()
+
+    def attempt() -> None:
+        with pytest.raises(MisconfigurationException, match=r"not written by a federated run.*before `fit`"):
+            _resume(tmp_path / "last.ckpt", module=fresh)
+
+    _untouched(tmp_path / "last.ckpt", fresh, attempt)
+
+
+def test_a_file_of_weights_only_is_refused(tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, save_last=True, save_weights_only=True)
+    trainer = quiet_trainer(1, FederatedLoop(cohort=3), keep, enable_checkpointing=True)
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    fresh = ToyModule()
+
+    def attempt() -> None:
+        with pytest.raises(MisconfigurationException, match="holds weights only"):
+            _resume(tmp_path / "last.ckpt", module=fresh)
+
+    _untouched(tmp_path / "last.ckpt", fresh, attempt)
+
+
+def test_after_a_refusal_loop_and_module_start_anew(saved: Path) -> None:
+    fed, module = FederatedLoop(cohort=3, seed=1), ToyModule()
+    with pytest.raises(ValueError, match="seed"):
+        quiet_trainer(2, fed).fit(module, datamodule=toy_data(), ckpt_path=saved)
+    quiet_trainer(2, fed).fit(module, datamodule=toy_data())  # the first one keeps what it has read from the file
+    expected = FederatedLoop(cohort=3, seed=1)
+    quiet_trainer(2, expected).fit(ToyModule(), datamodule=toy_data())
+    assert fed.result.history == expected.result.history
+
+
+def test_the_modules_own_hook_sees_the_checkpoint(saved: Path) -> None:
+    class Asks(ToyModule):
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            self.seen = checkpoint["epoch"]
+
+    module = Asks()
+    _resume(saved, module=module)
+    assert module.seen == 0
+    assert "on_load_checkpoint" not in vars(module)
+
+
+def test_the_modules_own_hook_may_translate_an_older_checkpoint(tmp_path: Path, saved: Path) -> None:
+    checkpoint = torch.load(saved, weights_only=True)
+    checkpoint["state_dict"] = {f"old.{name}": tensor for name, tensor in checkpoint["state_dict"].items()}
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+
+    class Translates(ToyModule):
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            tensors = checkpoint["state_dict"]
+            checkpoint["state_dict"] = {name.removeprefix("old."): tensor for name, tensor in tensors.items()}
+
+    _resume(tmp_path / "old.ckpt", module=Translates())
+
+
+def test_lightning_tests_a_checkpoint_without_the_loop(saved: Path) -> None:
+    (metrics,) = quiet_trainer(1).test(ToyModule(), datamodule=toy_data(), ckpt_path=saved, verbose=False)
+    assert metrics["test_loss"] > 0
