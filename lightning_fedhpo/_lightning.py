@@ -333,8 +333,8 @@ def guard_loading(
 ) -> Callable[[], None]:
     """Look at a checkpoint while nothing of it is in the module yet, and return what ends the guard.
 
-    Lightning loads the module first and asks callbacks later. Its earliest door is the module's own hook; ``before`` sees
-    the checkpoint as it was saved, ``after`` as that hook leaves it.
+    Lightning loads the module first and asks callbacks later. Its earliest door is the module's own hook:
+    ``before`` sees the checkpoint as it was saved, ``after`` as that hook leaves it.
     """
     own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
 
@@ -367,7 +367,7 @@ def publish(trainer: Trainer, figures: Mapping[str, float], progress: str | None
     ``self.log`` would do the same at forty microseconds a figure.
     """
     connector = trainer._logger_connector
-    tensors = {name: torch.tensor(value) for name, value in figures.items()}
+    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in figures.items()}
     connector._callback_metrics.update(tensors)
     if progress is not None:
         connector._progress_bar_metrics[progress] = figures[progress]
@@ -556,10 +556,13 @@ def lightning_step(trainer: Trainer, module: LightningModule) -> Callable[[Any, 
 
 @contextmanager
 def local_progress(trainer: Trainer, count: int) -> Iterator[Callable[[int], None]]:
-    """Show the module its client's epoch: ``trainer.is_last_batch``, ``num_training_batches``, accumulation."""
+    """Show the module its client's epoch: ``trainer.is_last_batch``, ``num_training_batches``, accumulation.
+
+    A module that sets ``trainer.should_stop`` ends its client's training, not the run.
+    """
     fit, loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     progress, window = loop.batch_progress, trainer.accumulate_grad_batches
-    last, jobs = progress.is_last_batch, fit.max_batches
+    last, jobs, stopping = progress.is_last_batch, fit.max_batches, trainer.should_stop
     number = 0
 
     def advance(batch: int) -> None:
@@ -573,7 +576,7 @@ def local_progress(trainer: Trainer, count: int) -> Iterator[Callable[[int], Non
     try:
         yield advance
     finally:
-        progress.is_last_batch, fit.max_batches = last, jobs
+        progress.is_last_batch, fit.max_batches, trainer.should_stop = last, jobs, stopping
         if isinstance(loop, JobsLoop):
             loop.accumulates = None
 
@@ -655,12 +658,12 @@ def evaluation_step(trainer: Trainer, module: LightningModule, stage: str) -> Ca
 @contextmanager
 def evaluating(trainer: Trainer, stage: str) -> Iterator[None]:
     """Show the module the Trainer's stage while a client validates inside a training run."""
-    before = trainer.state.stage
+    before, stopping = trainer.state.stage, trainer.should_stop
     trainer.state.stage = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
     try:
         yield
     finally:
-        trainer.state.stage = before
+        trainer.state.stage, trainer.should_stop = before, stopping
 
 
 def batch_transfer(trainer: Trainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:

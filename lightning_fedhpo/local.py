@@ -85,10 +85,11 @@ class LocalTraining:
 
         ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
         """
-        hooks, step, transfer = self._hooks, self._step, self._transfer
+        trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
         recorder, schedulers = self.recorder, self._schedulers
         count = batches_of(len(examples), batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        stopping = trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
         with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
@@ -110,11 +111,11 @@ class LocalTraining:
                     seen += len(positions)
                     if schedulers is not None:
                         schedulers.after_step(number, number + 1 == count, recorder)
-                    if steps == max_steps:
+                    if steps == max_steps or trainer.should_stop is not stopping:
                         break
                 # After a trial's few steps too: what an epoch collects is dropped there.
                 hooks.call("on_train_epoch_end")
-                if steps == max_steps:
+                if steps == max_steps or trainer.should_stop is not stopping:
                     break
                 if schedulers is not None:
                     # What a schedule learns after the last epoch is of no use to anybody: no need to validate for it.

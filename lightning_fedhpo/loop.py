@@ -199,7 +199,7 @@ class FederatedLoop(Callback):
         figures = self._metrics | curves.by_budget(self._metrics, self.monitor)
         private.publish(self._trainer, figures, self.monitor)
         if self._context.round == 0:
-            curves.log_table(self._trainer, "configs", self.result.configs)
+            curves.log_configurations(self._trainer, self.result.configs)
 
     # ------------------------------------------------------------------ Lightning's hooks
 
@@ -284,7 +284,7 @@ class FederatedLoop(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
         if self.arms:
-            curves.log_table(trainer, "configs", self.result.configs)
+            curves.log_configurations(trainer, self.result.configs)
         if self._prepared is not None and self.arms:
             self._prepared.executor.binding.apply(self._chosen(self.best_arm))
 

@@ -130,6 +130,7 @@ def prepare(
         return holder[0]
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
+    training = [name for name, _, trained in named_state(module) if trained]  # a trial may freeze some for a while
     trial = Trial(executor(module_state(module, (), ())), data, settings, start)
     config = tuning.config
     try:
@@ -144,7 +145,7 @@ def prepare(
     finally:
         binding.restore()
     changed = list(moving) if moving is not None else changed
-    state = module_state(module, algorithm.local, changed, attributes)
+    state = module_state(module, algorithm.local, changed, attributes, training)
     return Prepared(executor(state), data, [name for name in changed if name in state.names[2]])
 
 
@@ -170,7 +171,7 @@ class Trial:
         self.attributes: list[tuple[torch.nn.Module, str, Any]] = []
 
     def choose(self, clients: Sequence[int], config: Config) -> list[str]:
-        """Take the first client that is fit for trials, the last where none is; return the untrained tensors it changed.
+        """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
 
         A client that diverges proves nothing: whatever is tuned, it ends in nan. One that raises is passed over where
         the run would go on without it.

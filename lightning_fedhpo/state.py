@@ -57,6 +57,7 @@ class ModuleState:
         names: The names behind ``weights``, ``buffers`` and ``personal``, in this order.
         initial_personal: What ``personal`` is on a client that has not trained yet.
         slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
+        frozen: The parameters that are not trained, by name.
         attributes: Numbers, strings and plain tensors that training changes: the object, the name, the initial value.
     """
 
@@ -67,6 +68,7 @@ class ModuleState:
     initial_personal: list[Tensor]
     slots: list[tuple[dict[str, Any], str, Tensor]]
     attributes: list[tuple[nn.Module, str, Any]]
+    frozen: dict[str, Tensor]
 
     def rewind(self) -> None:
         """Put the module's own counters and the like back: every client begins with those of a new module."""
@@ -76,6 +78,12 @@ class ModuleState:
     @torch.no_grad()
     def settle(self) -> None:
         """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
+        thawed = [name for name, parameter in self.frozen.items() if parameter.requires_grad]
+        if thawed:
+            raise ValueError(
+                f"what trains must be known before the first round, but {', '.join(thawed[:3])} took gradients only "
+                "later: let them require gradients from the start, and give them a learning rate of 0 until they train."
+            )
         for owner, key, tensor in self.slots:
             present = owner[key]
             if present is not tensor and present is not None:
@@ -122,6 +130,10 @@ def changed_attributes(
     return [(*place, value) for place, value in before.items() if not _equal(value, after.get(place))]
 
 
+def _is_frozen(name: str, tensor: Tensor, trained: set[str]) -> bool:
+    return isinstance(tensor, nn.Parameter) and name not in trained
+
+
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
@@ -133,6 +145,7 @@ def module_state(
     local: Sequence[str],
     moving: Sequence[str],
     attributes: Sequence[tuple[nn.Module, str, Any]] = (),
+    training: Sequence[str] = (),
 ) -> ModuleState:
     """Sort the module's tensors.
 
@@ -142,15 +155,15 @@ def module_state(
         moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
             are in every arm and are kept once.
         attributes: What :func:`changed_attributes` found.
+        training: Names of what trains although it does not require gradients right now.
     """
     weights: dict[str, Tensor] = {}
     buffers: dict[str, Tensor] = {}
     personal: dict[str, Tensor] = {}
-    trained_names = set()
+    trained_names = {name for name, _, trained in named_state(module) if trained} | set(training)
     unmatched = set(local)
-    for name, tensor, trained in named_state(module):
-        if trained:
-            trained_names.add(name)
+    for name, tensor, _ in named_state(module):
+        trained = name in trained_names
         matching = {pattern for pattern in local if fnmatchcase(name, pattern)}
         unmatched -= matching
         if matching and (trained or name in moving):
@@ -176,4 +189,5 @@ def module_state(
             if name not in trained_names
         ],
         list(attributes),
+        {name: tensor for name, tensor, _ in named_state(module) if _is_frozen(name, tensor, trained_names)},
     )

@@ -1,110 +1,34 @@
-"""A toy federation, and the contracts that every tuner, algorithm and executor keeps.
+"""What authors of new tuners, algorithms and searches test theirs with: a toy federation, and the contracts.
 
-Shipped, so that authors of new ones test theirs by listing them: the contracts are plain functions that raise
-``AssertionError``, to be called from any test runner.
+Shipped with the package. The contracts are plain functions that raise ``AssertionError``, to be called from any test
+runner with something that makes a new one:
+
+>>> from lightning_fedhpo import FedProx
+>>> check_resume(lambda: FedProx(mu=0.1))
 """
 
-from __future__ import annotations
+from lightning_fedhpo.contracts import (
+    check_hyperparameters,
+    check_identity,
+    check_nan_survives,
+    check_resume,
+    check_same_seed,
+    check_suggestions,
+    toy_instance,
+)
+from lightning_fedhpo.toy import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
 
-from typing import Any
-
-import torch
-from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor, nn
-from torch.nn import functional
-
-from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.partition import Iid
-from lightning_fedhpo.loop import FederatedLoop
-
-
-class ToyModule(LightningModule):
-    """A small classifier, trained as most modules are.
-
-    Args:
-        features: Numbers an example.
-        classes: Number of classes.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        dropout: Probability of the dropout layer.
-    """
-
-    def __init__(
-        self, features: int = 6, classes: int = 3, lr: float = 0.1, momentum: float = 0.0, dropout: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.lr = lr
-        self.momentum = momentum
-        generator = torch.Generator().manual_seed(0)
-        self.net = nn.Sequential(nn.Linear(features, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, classes))
-        with torch.no_grad():
-            for parameter in self.net.parameters():
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        return self.net(x)  # type: ignore[no-any-return]  # a module's call is untyped
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss."""
-        x, y = batch
-        loss = functional.cross_entropy(self(x), y)
-        self.log("train_loss", loss)
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Log loss and accuracy."""
-        x, y = batch
-        logits = self(x)
-        self.log("val_loss", functional.cross_entropy(logits, y))
-        self.log("val_acc", (logits.argmax(1) == y).float().mean())
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Log loss and accuracy."""
-        x, y = batch
-        logits = self(x)
-        self.log("test_loss", functional.cross_entropy(logits, y))
-        self.log("test_acc", (logits.argmax(1) == y).float().mean())
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return SGD."""
-        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=self.momentum)
-
-
-def toy_tensors(examples: int = 240, features: int = 6, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return inputs and the labels that a fixed linear rule gives them."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(examples, features, generator=generator)
-    rule = torch.randn(features, classes, generator=generator)
-    return x, (x @ rule).argmax(1)
-
-
-def toy_data(clients: int = 8, examples: int = 240, batch_size: int = 8, **options: Any) -> FederatedData:
-    """Return a small federation that is generated in no time.
-
-    >>> len(toy_data(clients=4))
-    4
-    """
-    return FederatedData(toy_tensors(examples), partition=Iid(clients), batch_size=batch_size, **options)
-
-
-def quiet_trainer(rounds: int, *callbacks: Any, **options: Any) -> Trainer:
-    """Return a Trainer for tests: on the CPU, without files and bars unless asked for."""
-    quiet = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-    }
-    return Trainer(max_epochs=rounds, callbacks=list(callbacks), **(quiet | options))
-
-
-def toy_run(rounds: int = 3, *callbacks: Any, **loop: Any) -> tuple[FederatedLoop, Trainer, ToyModule]:
-    """Run the toy federation and return the loop, its Trainer and the trained module."""
-    fed = FederatedLoop(**({"cohort": 3} | loop))
-    module, trainer = ToyModule(), quiet_trainer(rounds, fed, *callbacks)
-    trainer.fit(module, datamodule=toy_data())
-    return fed, trainer, module
+__all__ = [
+    "ToyModule",
+    "check_hyperparameters",
+    "check_identity",
+    "check_nan_survives",
+    "check_resume",
+    "check_same_seed",
+    "check_suggestions",
+    "quiet_trainer",
+    "toy_data",
+    "toy_instance",
+    "toy_run",
+    "toy_tensors",
+]

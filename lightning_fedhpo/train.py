@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra
 import lightning
+import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException, InstantiationException
-from hydra.utils import instantiate
+from hydra.errors import CompactHydraException
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lightning_fedhpo import assembly
+from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.tracking.console import report
 from lightning_fedhpo.tracking.keeper import Keeper
-from lightning_fedhpo.tracking.summary import build_summary, plain, write_summary
+from lightning_fedhpo.tracking.summary import build_summary, write_summary
 
 PACKAGE = str(Path(__file__).parent)
 
@@ -34,106 +38,60 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         cfg: As ``conf/config.yaml`` composes it. Its ``folder`` is where the run's files go.
 
     Example:
-        >>> import hydra, tempfile
+        >>> import tempfile
         >>> folder = tempfile.TemporaryDirectory()
+        >>> small = ["data.clients=20", "trainer.max_epochs=2", "logger=none", f"folder={folder.name}"]
         >>> with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        ...     cfg = hydra.compose("config", ["trainer.max_epochs=2", "logger=none", f"folder={folder.name}"])
-        >>> cfg.trainer.enable_progress_bar = False
-        >>> train(cfg)["ledger"]["rounds"]  # doctest: +ELLIPSIS
-        <BLANKLINE>
-        Best hyperparameters
-        ...
+        ...     summary = train(hydra.compose("config", small))  # doctest: +ELLIPSIS
+        round 1 of 2, ...
+        Everything is in ...
+        >>> summary["ledger"]["rounds"]
         2
     """
     began = time.monotonic()
     folder = Path(cfg.folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-    checkpoint = found(cfg.ckpt_path)
+    checkpoint = existing(cfg.ckpt_path)
     lightning.seed_everything(cfg.seed, workers=True, verbose=False)
-    with threads(cfg.threads):
-        summary, notes = run(cfg, folder, checkpoint, began)
-    data, model, fed = build(cfg, "data"), build(cfg, "model"), build(cfg, "fed", algorithm=build(cfg, "algorithm"))
-    parts = [fed, *searchers(cfg), *callbacks(cfg, fed, folder)]
-    loggers = logging_to(cfg)
-    summary = None
+    data, model = assembly.build(cfg, "data"), assembly.build(cfg, "model")
+    fed = assembly.build(cfg, "fed", algorithm=assembly.build(cfg, "algorithm"))
+    callbacks = [fed, *assembly.searching(cfg), *assembly.callbacks(cfg, fed, folder)]
+    loggers, summary = assembly.loggers(cfg), None
     try:
-        trainer = build(cfg, "trainer", callbacks=parts, logger=loggers or False)
-        trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
-        tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)
-        summary = build_summary(
-            fed.result, tested, seconds=time.monotonic() - began, seed=cfg.seed, resumed_from=checkpoint
-        )
+        with threads(cfg.threads):
+            saving = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
+            trainer = assembly.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **saving)
+            trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
+            tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)
+        seconds = time.monotonic() - began
+        summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, resumed_from=checkpoint)
         write_summary(folder / "summary.json", summary)
     except SystemExit:  # what Lightning makes of Ctrl-C
-        print(interrupted(folder))
+        print(how_to_resume(folder))
         raise
     finally:
         write_tables(fed, folder)
         for logger in loggers:
             conclude(logger, summary)
-    notes = [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]
-    print(report(summary, folder, notes))
+    print(report(summary, folder, [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]))
     return summary
 
 
-def build(cfg: DictConfig, key: str, **more: Any) -> Any:
-    """Make the object that a section describes, with some arguments that are objects already.
-
-    Raises:
-        ValueError: If its constructor refuses an argument; the message begins with the section's name.
-    """
-    if "_target_" not in (cfg[key] or {}):
-        raise ValueError(f"`{key}` must be a section with a `_target_`, got {cfg[key]!r}: choose one by {key}=<name>.")
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with so many threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
     try:
-        return instantiate(cfg[key], _partial_=True, _convert_="all")(**more)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`{key}`: {error}") from error
-    except InstantiationException as error:
-        if error.__cause__ is None:
-            raise
-        raise ValueError(f"`{key}`: {error.__cause__}") from error
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def searchers(cfg: DictConfig) -> list[Any]:
-    """Return the search and the tuner, where there are any, on the one space that they share."""
-    takers = [key for key in ("search", "tuner") if cfg[key] is not None]
-    space = None if cfg.space is None else build(cfg, "space")
-    if space is not None and not any("space" in cfg[key] for key in takers):
-        raise ValueError(
-            "there is a `space`, but neither the search nor the tuner looks for anything in it: choose a tuner or a "
-            "search that does, or space=none."
-        )
-    return [build(cfg, key, **({"space": space} if "space" in cfg[key] else {})) for key in takers]
-
-
-def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Any]:
-    """Return the configured callbacks, and what keeps checkpoints."""
-    chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
-    kept = [] if cfg.checkpoint is None else [build(cfg, "checkpoint"), Keeper(fed, folder / "checkpoints")]
-    return [*chosen, *kept]
-
-
-def logging_to(cfg: DictConfig) -> list[Logger]:
-    """Return the configured loggers, told of the configuration: one, several by name, or none."""
-    if not cfg.logger:
-        return []
-    single = "_target_" in cfg.logger
-    loggers = [build(cfg, "logger")] if single else [build(cfg.logger, name) for name in cfg.logger]
-    loggers = [logger for logger in loggers if logger is not None]
-    for logger in loggers:
-        logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
-    return loggers
-
-
-def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
-    """Let a logger that can end a run end it."""
-    if hasattr(logger, "conclude"):
-        shown = {key: value for key, value in (summary or {}).items() if key not in ("arms", "versions")}
-        logger.conclude(shown or None, failed=summary is None)
-
-
-def evaluated(fed: FederatedLoop, trainer: Any, model: Any, data: Any, clients: Any) -> Evaluation | None:
+def evaluated(
+    fed: FederatedLoop, trainer: Trainer, model: LightningModule, data: FederatedData, clients: Any
+) -> Evaluation | None:
     """Return the best arm's test on the clients, or None where they have nothing to be tested on."""
     if not data.sizes("test").any():
         return None
@@ -147,27 +105,38 @@ def write_tables(fed: FederatedLoop, folder: Path) -> None:
         fed.result.jobs.to_csv(folder / "jobs.csv")
 
 
-def found(path: str | None) -> str | None:
+def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
+    """Let a logger that can end a run end it, with the summary or as a failure."""
+    if hasattr(logger, "conclude"):
+        shown = summary and {key: value for key, value in summary.items() if key not in ("arms", "versions")}
+        logger.conclude(shown, failed=summary is None)
+
+
+def existing(path: str | None) -> str | None:
     """Return a checkpoint's path, or raise if there is no such file."""
     if path is not None and "://" not in str(path) and not Path(path).is_file():
         raise ValueError(f"`ckpt_path` must be a checkpoint to resume from, got {path!r}, which is no file.")
     return path
 
 
-def interrupted(folder: Path) -> str:
+def how_to_resume(folder: Path) -> str:
     """Say how to go on with an interrupted run."""
-    kept = [folder / "checkpoints" / name for name in (f"{Keeper.NAME}.ckpt", "last.ckpt")]
+    kept = [folder / "checkpoints" / name for name in (Keeper.FILE, "last.ckpt")]
     path = next((path for path in kept if path.is_file()), None)
     if path is None:
-        return "Interrupted before there was anything to resume from."
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-    overrides = [one for one in overrides if not one.startswith(("ckpt_path=", "+ckpt_path="))]
-    return f"Interrupted. To go on:\n  {shlex.join(['fedhpo', *overrides, f'ckpt_path={path}'])}"
+        return "\nInterrupted before there was anything to resume from."
+    command = ["fedhpo"]
+    if HydraConfig.initialized():
+        overrides = HydraConfig.get().overrides.task
+        command += [one for one in overrides if not one.startswith(("ckpt_path=", "+ckpt_path="))]
+    return f"\nInterrupted. To go on:\n  {shlex.join([*command, f'ckpt_path={path}'])}"
 
 
 def readable(error: BaseException) -> bool:
     """Say whether an error's message is all that its reader needs: it was raised to tell about a wrong setting."""
     if isinstance(error, MisconfigurationException | OmegaConfBaseException):
+        return True
+    if error.__cause__ is not None and readable(error.__cause__):
         return True
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -177,14 +146,15 @@ def readable(error: BaseException) -> bool:
 
 
 @hydra.main(version_base="1.3", config_path="pkg://lightning_fedhpo.conf", config_name="config")
-def main(cfg: DictConfig) -> Any:
+def main(cfg: DictConfig) -> float | None:
     """Run ``fedhpo``; return the score, for Hydra's optimising sweepers."""
     try:
-        return train(cfg)["score"]
+        score: float | None = train(cfg)["score"]
     except Exception as error:
         if not readable(error):
             raise
         raise CompactHydraException(f"fedhpo: {error}") from error
+    return score
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ class SequentialExecutor:
         self._on_error = on_error
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
+        layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
+        self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
         self._share = 1.0 / local.trainer.accumulate_grad_batches
 
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
@@ -154,6 +156,9 @@ class SequentialExecutor:
 
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""
+        for tensor in self._sparse:
+            if tensor.grad is not None and tensor.grad.is_sparse:
+                tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
         self._algorithm.local_gradient(self.state.weights, self._start, self.binding.settings.algorithm, self._share)
 
     def _score(self, metrics: Mapping[str, float]) -> float:

@@ -61,7 +61,9 @@ def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
     for side, values in summary["best"].items():
         text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
         indent = " " * 10
-        yield textwrap.fill(text, width, initial_indent=f"  {side:<8}", subsequent_indent=indent, break_long_words=False)
+        yield textwrap.fill(
+            text, width, initial_indent=f"  {side:<8}", subsequent_indent=indent, break_long_words=False
+        )
 
 
 def _scores(summary: Mapping[str, Any]) -> Iterator[str]:

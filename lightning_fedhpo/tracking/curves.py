@@ -16,6 +16,9 @@ from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.tuners.base import Tuner
 
+TABLE = "configs"
+"""The name of the table of configurations."""
+
 BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
 
@@ -35,14 +38,17 @@ def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]]) -
             run.define_metric(name, step_metric=step)
         if not getattr(run, "step", 0):
             for figures, jobs in earlier:
-                logger.log_metrics(dict(figures), step=jobs - 1)
+                logger.log_metrics({**figures, "epoch": figures["round"]}, step=jobs - 1)
 
 
-def log_table(trainer: Trainer, name: str, table: Table) -> None:
-    """Log a table of plain cells."""
-    for logger in _loggers(trainer):
-        if len(table):
-            logger.log_table(name, columns=table.columns, data=[list(row.values()) for row in table])
+def log_configurations(trainer: Trainer, table: Table) -> None:
+    """Put what is behind the numbered figures into the run's summary, where it is no row of the curve."""
+    loggers = _loggers(trainer) if len(table) else []
+    for logger in loggers:
+        import wandb  # late: a bare import of the package does not pay for it
+
+        rows = [list(row.values()) for row in table]
+        logger.experiment.summary[TABLE] = wandb.Table(columns=table.columns, data=rows)
 
 
 def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:

@@ -21,11 +21,11 @@ class Keeper(Checkpoint):
         folder: Where the checkpoint goes.
     """
 
-    NAME = "interrupted"
+    FILE = "interrupted.ckpt"
 
     def __init__(self, fed: FederatedLoop, folder: Path) -> None:
         self._fed = fed
-        self._path = folder / f"{self.NAME}.ckpt"
+        self._path = folder / self.FILE
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save."""

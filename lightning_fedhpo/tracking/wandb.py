@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -52,7 +52,7 @@ def wandb_logger(
     """
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
-    asked = os.environ.get("WANDB_MODE", "auto") if mode == "auto" else mode
+    asked = (os.environ.get("WANDB_MODE") or "auto") if mode == "auto" else mode
     asked = _SYNONYMS.get(asked, asked)
     if asked == "disabled":
         return None
@@ -63,9 +63,10 @@ def wandb_logger(
         rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline. `logger.mode=offline` says so at once.")
     options = {"project": project, "dir": os.fspath(folder), "name": name, "group": group, "tags": tags}
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for attempt in ("offline",) if asked == "offline" or reason else ("online", "offline"):
+    attempts: tuple[Literal["online", "offline"], ...] = ("online", "offline")
+    for attempt in attempts[1:] if asked == "offline" or reason else attempts:
         try:
-            return ForgivingWandbLogger(_start(attempt, options))
+            return ForgivingWandbLogger(_start(attempt, options), folder)
         except Exception as error:  # whatever it is: a logger must not stop a run
             rest = "the run is logged offline" if attempt == "online" else "the run goes on without it"
             rank_zero_warn(f"Weights & Biases did not start {attempt} ({_short(error)}); {rest}.")
@@ -77,16 +78,17 @@ class ForgivingWandbLogger(WandbLogger):
 
     Args:
         run: The run, as ``wandb.init`` returns it.
+        folder: Where its files are.
     """
 
-    def __init__(self, run: Any) -> None:
-        super().__init__(experiment=run, project=run.project, name=run.name, id=run.id, save_dir=run.dir)
+    def __init__(self, run: Any, folder: str | os.PathLike[str]) -> None:
+        super().__init__(experiment=run, project=run.project, name=run.name, id=run.id, save_dir=folder)
         self._run = run
         self._failed = False
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log a round's figures."""
-        self._try(lambda: self._run.log(dict(metrics)))
+        self._try(lambda: WandbLogger.log_metrics(self, metrics, step))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Log the run's configuration."""
@@ -166,12 +168,12 @@ def server() -> str:
     return settings.get("default", "base_url", fallback=DEFAULT_SERVER)
 
 
-def _start(mode: str, options: Mapping[str, Any]) -> Any:
+def _start(mode: Literal["online", "offline"], options: Mapping[str, Any]) -> Any:
     if mode == "offline":  # W&B's own error reports would call home before anybody is online
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb  # late: importing it takes half a second and reads the environment
 
-    wanted = {
+    wanted: dict[str, Any] = {
         "silent": True,
         "console": "off",
         "disable_git": True,
@@ -180,11 +182,9 @@ def _start(mode: str, options: Mapping[str, Any]) -> Any:
         "login_timeout": INIT_SECONDS,
         "finish_timeout": FINISH_SECONDS,
     }
-    known = {key: value for key, value in wanted.items() if hasattr(wandb.Settings(), key)}
-    run = wandb.init(mode=mode, settings=wandb.Settings(**known), **options)
-    run.define_metric("round")
-    run.define_metric("*", step_metric="round")
-    return run
+    there = wandb.Settings()
+    known = {key: value for key, value in wanted.items() if hasattr(there, key)}
+    return wandb.init(mode=mode, settings=wandb.Settings(**known), **options)
 
 
 def _short(error: BaseException) -> str:

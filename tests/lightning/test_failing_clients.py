@@ -222,5 +222,3 @@ def test_a_loss_that_is_skipped_is_no_failure() -> None:
 
     fed, _ = _fit(toy_data(clients=4), module=Skips())
     assert fed.result.history["dropped"] == [0, 0]
-
-

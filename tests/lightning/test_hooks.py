@@ -33,7 +33,7 @@ def _recorder(hook: str) -> Callable[..., None]:
 
 
 # The hooks inside a training step are left out: they are a client's, and many.
-for _hook in set(HOOKS) - {"on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"}:
+for _hook in [name for name in HOOKS if "_before_" not in name and name != "on_after_backward"]:
     setattr(Recording, _hook, _recorder(_hook))
 
 

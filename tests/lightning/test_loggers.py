@@ -96,7 +96,8 @@ def test_a_csv_logger_writes_a_line_a_round(tmp_path: Path) -> None:
     with (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [3, 7, 11]
-    assert [float(row["val_loss"]) for row in rows] == [pytest.approx(s, rel=1e-6) for s in fed.result.arms[0]["scores"]]
+    scores = fed.result.arms[0]["scores"]
+    assert [float(row["val_loss"]) for row in rows] == [pytest.approx(score, rel=1e-6) for score in scores]
 
 
 class Scheduled(ToyModule):
@@ -145,8 +146,9 @@ def test_wandb_gets_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_wandb_runs_offline(tmp_path: Path) -> None:
-    import wandb
     from lightning.pytorch.loggers import WandbLogger
+
+    import wandb
 
     fed = _fit(WandbLogger(save_dir=tmp_path, offline=True), 2, 3)
     summary = dict(wandb.run.summary)

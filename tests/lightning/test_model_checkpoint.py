@@ -77,18 +77,18 @@ def test_inside_a_round_the_servers_model_is_saved_not_a_clients(tmp_path: Path)
 
 
 def test_a_time_interval_saves_inside_a_round(tmp_path: Path) -> None:
-    keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(0))
+    keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
     _fit(1, keep)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step=1.ckpt", "step=2.ckpt", "step=3.ckpt"]
 
 
 def test_the_score_watched_inside_a_round_is_that_of_the_model_saved(tmp_path: Path) -> None:
-    keep = ModelCheckpoint(tmp_path, "{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=2)
-    fed, _ = _fit(2, keep)
-    first = fed.result.arms[0]["scores"][0]
+    keep = ModelCheckpoint(tmp_path, "{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=4)
+    fed, _ = _fit(3, keep)
+    scores = fed.result.arms[0]["scores"]
     assert {Path(path).name: float(score) for path, score in keep.best_k_models.items()} == {
-        "step=4.ckpt": pytest.approx(first),
-        "step=6.ckpt": pytest.approx(first),
+        "step=4.ckpt": pytest.approx(scores[0]),
+        "step=8.ckpt": pytest.approx(scores[1]),
     }
 
 

@@ -127,4 +127,3 @@ def test_the_result_can_be_tested_per_client() -> None:
     found = fed.evaluate(trainer, module, toy_data(), split="test")
     assert set(found) == {"global", "personalized"}
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-

@@ -198,5 +198,3 @@ def test_a_strategy_of_several_processes_is_refused() -> None:
     trainer = quiet_trainer(1, strategy="ddp")  # not fitted: its launcher would start processes first
     with pytest.raises(MisconfigurationException, match="DDPStrategy"):
         checks.check_trainer(trainer, "val_loss")
-
-

@@ -101,9 +101,7 @@ def test_a_checkpoint_of_another_run_is_refused(callbacks: Any, options: Any, me
 
 def test_other_values_of_the_same_tuner_are_refused(tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path, save_last=True)
-    trainer = quiet_trainer(
-        1, FederatedLoop(cohort=3), Fixed(client={"lr": 0.5}), keep, enable_checkpointing=True
-    )
+    trainer = quiet_trainer(1, FederatedLoop(cohort=3), Fixed(client={"lr": 0.5}), keep, enable_checkpointing=True)
     trainer.fit(ToyModule(), datamodule=toy_data())
     with pytest.raises(ValueError, match=r"tuner: .*0\.5.* there, .*0\.7.* here"):
         _resume(tmp_path / "last.ckpt", Fixed(client={"lr": 0.7}))
@@ -119,7 +117,10 @@ class Wider(ToyModule):
 
 @pytest.mark.parametrize(
     ("module", "message"),
-    [(Wider, "net.2.weight is missing"), (lambda: ToyModule(classes=4), r"net.3.weight has shape \(3, 8\) there, \(4, 8\)")],
+    [
+        (Wider, "net.2.weight is missing"),
+        (lambda: ToyModule(classes=4), r"net.3.weight has shape \(3, 8\) there, \(4, 8\)"),
+    ],
 )
 def test_a_checkpoint_of_another_module_is_refused(module: Any, message: str, saved: Path) -> None:
     other = module()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import StepLR
@@ -170,6 +172,15 @@ class BatchTransfer(Plain):
         return [batch[0] * 2, batch[1]]
 
 
+class Draws(Plain):
+    """Draws from every global generator."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        scale = random.random() + np.random.rand() + torch.rand(()).item()
+        return self.loss([x * scale, y])
+
+
 class OwnTrain(Plain):
     """Keeps its first layer in eval mode whatever the mode of the rest is."""
 
@@ -220,6 +231,7 @@ CASES = {
     "returns_dict": Case(ReturnsDict, bare=True),
     "returns_dict_clipped": Case(ReturnsDict, trainer={"gradient_clip_val": 0.1}, bare=False),
     "batch_transfer": Case(BatchTransfer, bare=True),
+    "draws": Case(Draws, bare=True),
     "own_train": Case(OwnTrain, bare=True),
     "callback_step": Case(Plain, callbacks=lambda: [ScalesGradients()], bare=False),
     "callback_backward": Case(Plain, callbacks=lambda: [WatchesBackward()], bare=False),

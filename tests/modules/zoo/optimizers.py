@@ -78,6 +78,34 @@ def plateau(module: Plain) -> Any:
     return {"optimizer": optimizer, "lr_scheduler": schedule, "monitor": "train_loss"}
 
 
+def tensor_rate(module: Plain) -> Any:
+    """Return an optimizer whose learning rate is a tensor, and a schedule that changes it in place."""
+    optimizer = Adam(module.parameters(), lr=torch.tensor(0.03), foreach=False)
+    return [optimizer], [{"scheduler": schedules.ExponentialLR(optimizer, 0.7), "interval": "step"}]
+
+
+class Lookahead(Optimizer):
+    """Wraps an optimizer, and pulls the weights back to a slow copy every second step."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        self.inner = inner
+        super().__init__(inner.param_groups, {})
+        self.param_groups = inner.param_groups
+        self.counter = 0
+        self.slow: dict[Tensor, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        if not self.slow:
+            self.slow.update({weight: weight.clone() for group in self.param_groups for weight in group["params"]})
+        loss = self.inner.step(closure)
+        self.counter += 1
+        if self.counter % 2 == 0:
+            for weight, slow in self.slow.items():
+                weight.copy_(slow.lerp_(weight, 0.5))
+        return loss
+
+
 def watching_validation(module: Plain) -> Any:
     """Return a schedule that watches the validation score, as most plateaus out there do."""
     optimizer = sgd(module)
@@ -206,6 +234,10 @@ CASES = {
     "sgd": Case(Plain, bare=True),
     "adam": Case(configured(lambda module: Adam(module.parameters(), lr=0.02)), bare=True),
     "adamw_groups": Case(configured(two_groups), bare=True),
+    "adagrad": Case(configured(lambda module: torch.optim.Adagrad(module.parameters(), lr=0.05)), bare=True),
+    "rprop": Case(configured(lambda module: torch.optim.Rprop(module.parameters(), lr=0.05)), bare=True),
+    "lookahead": Case(configured(lambda module: Lookahead(Adam(module.parameters(), lr=0.02))), bare=False),
+    "tensor_rate": Case(configured(tensor_rate), bare=True),
     "rmsprop_list": Case(configured(lambda module: [torch.optim.RMSprop(module.parameters(), lr=0.01)]), bare=True),
     "optimizer_dict": Case(configured(lambda module: {"optimizer": sgd(module)}), bare=True),
     "lbfgs": Case(configured(lambda module: torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=4)), bare=False),

@@ -1,0 +1,65 @@
+"""From a configuration to the objects of a run: every section with a ``_target_`` becomes what it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from lightning.pytorch import Callback
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.tracking.keeper import Keeper
+
+
+def build(cfg: DictConfig, key: str, **more: Any) -> Any:
+    """Make the object that a section describes, with some arguments that are objects already.
+
+    Raises:
+        ValueError: If its constructor refuses an argument; the message begins with the section's name.
+    """
+    section = cfg[key]
+    if not OmegaConf.is_dict(section) or "_target_" not in section:
+        raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
+    try:
+        return instantiate(section, _partial_=True, _convert_="all")(**more)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{key}: {error}") from error
+    except InstantiationException as error:  # of a section inside this one; Hydra's text repeats its cause
+        raise ValueError(f"{key}: {error.__cause__ or error}") from error
+
+
+def searching(cfg: DictConfig) -> list[Any]:
+    """Return the search and the tuner, where there are any, on the one space that they share."""
+    kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
+    takers = [kind for kind in kinds if "space" in cfg[kind]]
+    if cfg.space is not None and not takers:
+        raise ValueError(
+            "there is a `space`, but neither the tuner nor the search looks for anything in it: choose one that does, "
+            "or space=none."
+        )
+    if takers and cfg.space is None:
+        raise ValueError(f"the {takers[0]} needs a space, got none: choose one, such as space=papers.")
+    space = build(cfg, "space") if takers else None
+    return [build(cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
+
+
+def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
+    """Return the configured callbacks, and those that keep checkpoints."""
+    chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    kept = [] if cfg.checkpoint is None else [build(cfg, "checkpoint"), Keeper(fed, folder / "checkpoints")]
+    return [*chosen, *kept]
+
+
+def loggers(cfg: DictConfig) -> list[Logger]:
+    """Return the configured loggers, told of the configuration: one, several by name, or none."""
+    if not cfg.logger:
+        return []
+    made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]
+    running = [logger for logger in made if logger is not None]
+    for logger in running:
+        logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+    return running

@@ -1,0 +1,132 @@
+"""Every option of every group composes into a run and makes the object it names: a new file is tested by being there."""
+
+from pathlib import Path
+
+import lightning_fedhpo.conf
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fedhpo import FederatedLoop, SearchSpace
+from lightning_fedhpo.assembly import build, callbacks, loggers, searching
+
+FOLDER = Path(lightning_fedhpo.conf.__path__[0])
+GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", "trainer", "logger", "executor"]
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (FOLDER / group).glob("*.yaml"))
+
+
+OPTIONS = [f"{group}={option}" for group in GROUPS for option in options(group)]
+
+
+@pytest.fixture
+def composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+
+    def of(*overrides: str) -> DictConfig:
+        with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
+            return compose("config", [f"folder={tmp_path}", *overrides])
+
+    return of
+
+
+def test_the_groups_are_those_of_the_contract():
+    assert sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "_.") == sorted(
+        GROUPS
+    )
+    assert all(options(group) for group in GROUPS)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
+    cfg = composed(option, *(["tuner=none"] if option.startswith("search=") else []))
+    if option.startswith("space=") and cfg.space is not None:
+        assert build(cfg, "space").client
+        cfg.space = None  # the tuner of this run has no use for one
+    OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    build(cfg, "data"), build(cfg, "model")
+    fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
+    parts = [fed, *searching(cfg), *callbacks(cfg, fed, tmp_path)]
+    trainer = build(cfg, "trainer", callbacks=parts, logger=loggers(cfg))
+    assert [part for part in trainer.callbacks if isinstance(part, FederatedLoop)] == [fed]
+
+
+@pytest.mark.parametrize("kind", ["data", "model", "algorithm", "tuner", "search", "trainer"])
+def test_an_option_that_is_an_object_names_it(composed, kind: str):
+    for option in options(kind):
+        section = composed(f"{kind}={option}")[kind]
+        assert (section is None) == (option == "none")
+        assert section is None or section["_target_"].startswith("lightning")
+
+
+@pytest.mark.parametrize("piece", [f"client/{path.stem}" for path in sorted((FOLDER / "space/client").glob("*.yaml"))])
+def test_every_piece_of_a_space_can_stand_alone(composed, piece: str):
+    cfg = composed("space=papers", f"space/client=[{piece.removeprefix('client/')}]")
+    space = build(cfg, "space")
+    assert isinstance(space, SearchSpace)
+    assert list(space.client) == list(cfg.space.client)
+    assert set(space.server) == {"lr", "momentum", "decay"}
+
+
+def test_the_papers_space_is_that_of_the_papers(composed):
+    space = build(composed("space=papers"), "space")
+    ends = {name: (dimension.grid(2)[0], dimension.grid(2)[-1]) for name, dimension in space.client.items()}
+    assert ends == {
+        "lr": (10**-4, 1.0),
+        "momentum": (0.0, 1.0),
+        "weight_decay": (10**-5, 10**-1),
+        "batch_size": (2**3, 2**7),
+        "epochs": (1, 5),
+        "dropout": (0.0, 0.5),
+    }
+    assert space.server["lr"].grid(3) == [0.1, 1.0, 10.0]
+    assert space.server["decay"].grid(2) == [10**-4, 10**-2]
+
+
+def test_pieces_add_up(composed):
+    space = build(composed("space=papers", "space/client=[epochs,prox]"), "space")
+    assert list(space.client) == ["epochs", "prox_mu"]
+
+
+def test_models_take_the_shape_of_the_data(composed):
+    assert composed("data=synthetic", "data.features=7", "data.classes=3", "model=linear").model.features == 7
+    assert composed("data=synthetic_images", "data.size=16", "model=lenet").model.size == 16
+
+
+def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
+    own = tmp_path / "own" / "algorithm"
+    own.mkdir(parents=True)
+    (own / "half.yaml").write_text("_target_: lightning_fedhpo.FedAvg\nlr: 0.5\n")
+    cfg = composed(f"hydra.searchpath=[file://{own.parent}]", "algorithm=half")
+    assert build(cfg, "algorithm").server["lr"] == 0.5
+
+
+def test_errors_name_the_section(composed):
+    cfg = composed("algorithm.lr=-1")
+    with pytest.raises(ValueError, match="algorithm: the server's `lr` must be above zero"):
+        build(cfg, "algorithm")
+    cfg = composed("+algorithm.mu=1")
+    with pytest.raises(ValueError, match="algorithm: .*mu"):
+        build(cfg, "algorithm")
+    cfg = composed("model=linear", "+model.depth=3")
+    with pytest.raises(ValueError, match="model: .*depth"):
+        build(cfg, "model")
+    cfg = composed("space=papers", "space.client.lr.low=5")
+    with pytest.raises(ValueError, match="space: .*5"):
+        build(cfg, "space")
+
+
+def test_a_section_without_a_target_is_refused(composed):
+    cfg = composed()
+    cfg.data = None
+    with pytest.raises(ValueError, match="`data` must be a section with a `_target_`, got None"):
+        build(cfg, "data")
+
+
+def test_a_space_that_nobody_searches_is_refused(composed):
+    for tuner in ("fixed", "none"):
+        with pytest.raises(ValueError, match="neither the tuner nor the search looks for anything in it"):
+            searching(composed("space=papers", f"tuner={tuner}"))
+    assert searching(composed("space=none", "tuner=none")) == []

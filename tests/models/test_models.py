@@ -1,0 +1,135 @@
+import lightning as L
+import pytest
+import torch
+from torch import nn
+
+from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, models
+from lightning_fedhpo.models import CNN, LSTM, MLP, LeNet, Linear
+from lightning_fedhpo.testing import quiet_trainer
+
+SMALL = {
+    Linear: {"features": 6, "classes": 3},
+    MLP: {"features": 6, "classes": 3, "hidden": 4},
+    LeNet: {"channels": 3, "size": 12, "classes": 3},
+    CNN: {"channels": 1, "size": 8, "classes": 3, "hidden": 5},
+    LSTM: {"vocabulary": 7, "embedding": 3, "hidden": 5},
+}
+SHAPES = {Linear: (6,), MLP: (6,), LeNet: (3, 12, 12), CNN: (1, 8, 8)}
+KINDS = list(SMALL)
+
+
+def batch(kind: type, examples: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    if kind is LSTM:
+        text = torch.randint(7, (examples, 9), generator=generator)
+        return text[:, :-1], text[:, -1]
+    return torch.randn(examples, *SHAPES[kind], generator=generator), torch.arange(examples) % 3
+
+
+def test_every_exported_model_is_tested():
+    assert {getattr(models, name) for name in models.__all__} - {models.Classifier} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_federated_run_logs_what_the_papers_score(kind: type):
+    fed = FederatedLoop(cohort=2, monitor="val_error", score_before=True)
+    data = FederatedData(batch(kind, 40), Iid(4), fractions=(0.5, 0.25, 0.25))
+    trainer = quiet_trainer(1, fed)
+    model = kind(**SMALL[kind])
+    trainer.fit(model, datamodule=data)
+    assert {"train_loss", "val/val_loss", "val/val_acc", "val/val_error_personalized"} <= set(trainer.callback_metrics)
+    tested = fed.evaluate(trainer, model, data)
+    assert set(tested["global"]) == {"test_loss", "test_acc", "test_error"}
+    assert tested["global"]["test_acc"] + tested["global"]["test_error"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_sgd_with_the_arguments_given(kind: type):
+    optimizer = kind(**SMALL[kind], lr=0.3, momentum=0.5, weight_decay=0.01).configure_optimizers()
+    assert type(optimizer) is torch.optim.SGD
+    assert {name: optimizer.defaults[name] for name in ("lr", "momentum", "weight_decay")} == {
+        "lr": 0.3,
+        "momentum": 0.5,
+        "weight_decay": 0.01,
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not Linear])
+def test_dropout_reaches_its_layers_and_changes_the_training(kind: type):
+    data = FederatedData(batch(kind, 40), Iid(4))
+
+    def weights(dropout: float) -> torch.Tensor:
+        L.seed_everything(1, verbose=False)
+        model = kind(**SMALL[kind])
+        quiet_trainer(1, FederatedLoop(cohort=2), Fixed(client={"dropout": dropout})).fit(model, datamodule=data)
+        rates = [layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)]
+        assert rates and set(rates) == {dropout}
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    assert not torch.equal(weights(0.0), weights(0.5))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_brings_its_model_back(kind: type, tmp_path):
+    model = kind(**SMALL[kind])
+    trainer = quiet_trainer(1, FederatedLoop(cohort=2))
+    trainer.fit(model, datamodule=FederatedData(batch(kind, 40), Iid(4)))
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    back = kind.load_from_checkpoint(tmp_path / "model.ckpt")
+    x, _ = batch(kind)
+    assert torch.equal(back.eval()(x), model.eval()(x))
+
+
+def test_sizes_of_the_papers():
+    def size(model: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    assert size(MLP()) == (784 + 1) * 128 + (128 + 1) * 10
+    assert size(LeNet()) == (25 + 1) * 6 + (6 * 25 + 1) * 16 + (400 + 1) * 120 + (120 + 1) * 84 + (84 + 1) * 10
+    # Of 3x32x32 only the first layer has more: 25 weights for each of two more channels.
+    assert size(LeNet(channels=3, size=32)) == size(LeNet()) + 2 * 25 * 6
+    assert size(CNN()) == 26 * 32 + (32 * 25 + 1) * 64 + (7 * 7 * 64 + 1) * 2048 + 2049 * 62
+    first, second = 4 * 256 * (8 + 256 + 2), 4 * 256 * (256 + 256 + 2)
+    assert size(LSTM()) == 80 * 8 + first + second + 257 * 80
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (1, 12), (2, 17)])
+def test_images_of_many_sizes(channels: int, size: int):
+    for kind in (LeNet, CNN):
+        assert kind(channels, size, 5)(torch.zeros(2, channels, size, size)).shape == (2, 5)
+
+
+def test_a_label_for_every_character():
+    text = batch(LSTM)[0]
+    model = LSTM(7, embedding=3, hidden=5, every=True)
+    logits = model(text[:, :-1])
+    assert logits.shape == (12, 7, 7)
+    # Reading fewer characters gives the same logits for those read: nothing looks ahead.
+    assert torch.allclose(model(text[:, :4])[..., -1], logits[..., 3])
+    loss = model.training_step((text[:, :-1], text[:, 1:]), 0)
+    by_hand = -logits.log_softmax(1).gather(1, text[:, 1:, None].transpose(1, 2)).mean()
+    assert torch.allclose(loss, by_hand)
+
+
+def test_a_wrong_shape_is_explained():
+    with pytest.raises(ValueError, match="takes 6 numbers an example here, got 20, from a batch of shape .2, 4, 5."):
+        Linear(features=6)(torch.zeros(2, 4, 5))
+    with pytest.raises(ValueError, match="set its `size`"):
+        CNN(size=28)(torch.zeros(2, 1, 20, 20))
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda: LeNet(size=11), "`size`.*at least 12, got 11"),
+        (lambda: CNN(size=3), "`size`.*at least 4, got 3"),
+        (lambda: Linear(features=0), "`features` must be at least 1"),
+        (lambda: MLP(hidden=0), "`hidden` must be at least 1"),
+        (lambda: LSTM(layers=0), "`layers` must be at least 1"),
+        (lambda: CNN(channels=0), "`channels` must be at least 1"),
+        (lambda: MLP(dropout=1.5), "dropout probability"),
+    ],
+)
+def test_wrong_arguments(make, rule: str):
+    with pytest.raises(ValueError, match=rule):
+        make()

@@ -1,0 +1,59 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo.evaluation import Evaluation
+from lightning_fedhpo.testing import toy_run
+from lightning_fedhpo.tracking.summary import build_summary, plain, write_summary
+from lightning_fedhpo.tracking.tables import Table
+
+
+def test_plain_is_json():
+    value = {
+        1: (math.nan, math.inf, -math.inf, 0.5),
+        "tensor": torch.tensor([1.0, math.nan]),
+        "numpy": [np.float32(2.0), np.int64(3), np.bool_(True)],
+        "none": None,
+        "yes": True,
+        "path": Path("a"),
+    }
+    assert plain(value) == {
+        "1": [None, None, None, 0.5],
+        "tensor": [1.0, None],
+        "numpy": [2.0, 3, True],
+        "none": None,
+        "yes": True,
+        "path": "a",
+    }
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_the_file_is_whole_and_valid(tmp_path: Path):
+    write_summary(tmp_path / "summary.json", {"loss": math.nan, "name": "ü"})
+    assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == {"loss": None, "name": "ü"}
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_summary_of_a_run():
+    fed, _, _ = toy_run(2)
+    clients = Table({"client": [0, 4], "examples": [3, 1], "global/acc": [1.0, 0.0], "personalized/acc": [1.0, 0.6]})
+    summary = build_summary(fed.result, Evaluation(clients), seconds=1.23456, seed=7, resumed_from=None)
+    assert {"best", "test", "ledger", "arms", "seconds", "seed", "versions"} <= set(summary)
+    assert summary["test"]["global"] == {"acc": 0.75}
+    assert summary["test"]["personalized"] == {"acc": pytest.approx(0.9)}
+    assert summary["test"]["clients"] == 2
+    assert summary["test"]["distribution"]["global"]["acc"]["mean"] == 0.5
+    assert summary["seconds"] == 1.235 and summary["seed"] == 7
+    assert summary["ledger"]["client_updates"] == 2 * 3
+    assert summary["arms"][0]["rounds"] == 2
+    assert summary["versions"]["torch"] == torch.__version__
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_a_run_without_test_examples():
+    fed, _, _ = toy_run(1)
+    assert build_summary(fed.result, None, seconds=0.0, seed=0)["test"] is None
