@@ -94,8 +94,18 @@ def check_rounds(trainer: Trainer, search: Search) -> None:
         )
 
 
-def check_continued(prepared: Prepared, module: LightningModule, data: FederatedData) -> None:
+def check_whole(torn: bool) -> None:
+    """Refuse to go on from the middle of an aggregation."""
+    if torn:
+        raise RuntimeError(
+            "the run was interrupted while the server aggregated a round, and cannot go on from there: resume with "
+            "`ckpt_path` from a checkpoint before that."
+        )
+
+
+def check_continued(prepared: Prepared, module: LightningModule, data: FederatedData, torn: bool) -> None:
     """Refuse to go on with a run on another module or federation than it began with."""
+    check_whole(torn)
     way_out = "a run goes on with what it began with; take a new Trainer for a new run."
     if prepared.executor.local.module is not module:
         raise MisconfigurationException(f"this Trainer is in the middle of a run of another module: {way_out}")
@@ -113,6 +123,7 @@ def check_checkpoint(checkpoint: Mapping[str, Any], key: str, present: Mapping[s
             "load them into the module before `fit`."
         )
     check_identity(states[key]["identity"], present)
+    check_whole(states[key]["torn"])
 
 
 def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:

@@ -128,6 +128,7 @@ class FederatedLoop(Callback):
         self._metrics: dict[str, float] = {}
         self._start: list[Tensor] = []
         self._in_round = False
+        self._torn = False  # between what an arm was and what it becomes: nothing can go on from there
 
     # ------------------------------------------------------------------ the round
 
@@ -175,6 +176,7 @@ class FederatedLoop(Callback):
     def end_round(self) -> None:
         """Let tuner and search act between arms, write the round down, and show the best arm in the module."""
         self._warn_of_dropped()
+        self._torn = True
         live, rows = self.live, self._rows
         self.tuner.evolve(live, self._context)
         for arm in live:
@@ -191,7 +193,7 @@ class FederatedLoop(Callback):
             row["arms/live"] = len(self.live)
             self._history.append(row)
         self._metrics = round_figures(list(rows.values()), self.monitor)
-        self._rows, self._in_round = {}, False
+        self._rows, self._in_round, self._torn = {}, False, False
         self._show_best()
 
     def publish(self) -> None:
@@ -220,7 +222,7 @@ class FederatedLoop(Callback):
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
         elif self._prepared is not None and self.arms:
-            checks.check_continued(self._prepared, pl_module, self.data)
+            checks.check_continued(self._prepared, pl_module, self.data, self._torn)
         self._trainer, self._saved = trainer, None
         self._job_limit = int(trainer.fast_dev_run) or sys.maxsize
         self._needs_before = (
@@ -402,6 +404,7 @@ class FederatedLoop(Callback):
         state = self._prepared.executor.state
         return {
             "identity": self._identity(),
+            "torn": self._torn,
             "arms": [arm.state_dict() for arm in self.arms],
             "names": list(state.names[0]),
             "moving": [*state.names[1], *self._prepared.moving_personal],
@@ -499,6 +502,7 @@ class FederatedLoop(Callback):
 
     def _close(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, let the tuner learn, and write down what it has cost."""
+        self._torn = True
         size = arm.nbytes
         for result in results:
             self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
@@ -509,6 +513,7 @@ class FederatedLoop(Callback):
         self.tuner.observe(arm, [result for result in results if result.finite], self._context)
         self._rows[arm.index] = round_row(self._context.round, arm, results)
         self._dropped += [result for result in results if not result.finite]
+        self._torn = False
 
     def _chosen(self, arm: Arm) -> dict[str, Any]:
         return {**arm.client, **self.tuner.best(arm)}

@@ -39,10 +39,10 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> small = ["data.clients=20", "trainer.max_epochs=2", "logger=none", f"folder={folder.name}"]
-        >>> with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        ...     summary = train(hydra.compose("config", small))  # doctest: +ELLIPSIS
+        >>> places = tempfile.TemporaryDirectory(), hydra.initialize_config_module("lightning_fedhpo.conf", "1.3")
+        >>> with places[0] as folder, places[1]:
+        ...     small = ["data.clients=20", "trainer.max_epochs=2", "logger=none", f"folder={folder}"]
+        ...     summary = train(hydra.compose("config", small))
         round 1 of 2, ...
         Everything is in ...
         >>> summary["ledger"]["rounds"]

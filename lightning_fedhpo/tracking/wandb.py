@@ -23,7 +23,7 @@ MODES = ("auto", "online", "offline", "disabled")
 DEFAULT_SERVER = "https://api.wandb.ai"
 REACH_SECONDS = 3.0
 """How long to knock at the server's door before the run starts without it."""
-INIT_SECONDS = 20.0
+INIT_SECONDS = 10.0
 """How long to wait for a server that answered the door."""
 FINISH_SECONDS = 60.0
 """How long to wait at the end for what is still to be sent; the rest stays on disk, for ``wandb sync``."""
@@ -182,6 +182,8 @@ def _start(mode: Literal["online", "offline"], options: Mapping[str, Any]) -> An
         "login_timeout": INIT_SECONDS,
         "finish_timeout": FINISH_SECONDS,
     }
+    if server() != DEFAULT_SERVER:  # W&B reads the environment only once in a process
+        wanted["base_url"] = server()
     there = wandb.Settings()
     known = {key: value for key, value in wanted.items() if hasattr(there, key)}
     return wandb.init(mode=mode, settings=wandb.Settings(**known), **options)

@@ -1,4 +1,4 @@
-"""Every option of every group composes into a run and makes the object it names: a new file is tested by being there."""
+"""Every option of every group composes into a run and makes the object it names: a new file is tested by existing."""
 
 from pathlib import Path
 

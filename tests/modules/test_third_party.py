@@ -169,7 +169,9 @@ def test_deeptab_task(optimizer):
         return TaskModel(Mlp, config, (numbers, {}, {}), optimizer_type=optimizer, lr=0.001)
 
     def data(clients=3):
-        return FederatedData(TabularDataset([], columns, None, target), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=6)
+        return FederatedData(
+            TabularDataset([], columns, None, target), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=6
+        )
 
     check(make, data, lr=0.02)
 

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, OnExcept
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.tuners import Tuner
 from tests.resume.cases import CASES, LIGHTNING_SAYS, outcome, plain, run
 
 pytestmark = LIGHTNING_SAYS
@@ -160,3 +161,27 @@ def test_a_state_that_was_taken_does_not_change_afterwards() -> None:
     trainer.fit_loop.max_epochs = 3
     trainer.fit(module, datamodule=toy_data())
     assert plain(state) == before
+
+
+class Trips(Tuner):
+    """Raises while the server is at work, in the second round."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._raise)
+
+    def _raise(self, arms: Any, *arguments: Any) -> None:
+        if arguments[-1].round == 1:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("hook", ["observe", "evolve"])
+def test_what_an_exception_leaves_of_an_aggregation_is_not_taken_up(hook: str, tmp_path: Path) -> None:
+    fed, module = FederatedLoop(cohort=3), ToyModule()
+    trainer = quiet_trainer(N, fed, Trips(hook), Kept(tmp_path), enable_checkpointing=True)
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit(module, datamodule=toy_data())
+    with pytest.raises(RuntimeError, match="interrupted while the server aggregated"):
+        trainer.fit(module, datamodule=toy_data(), ckpt_path=None)
+    fresh = quiet_trainer(N, FederatedLoop(cohort=3), Trips(hook))
+    with pytest.raises(RuntimeError, match="resume with `ckpt_path` from a checkpoint before that"):
+        fresh.fit(ToyModule(), datamodule=toy_data(), ckpt_path=tmp_path / "on_exception.ckpt")

@@ -1,0 +1,196 @@
+"""Modules that do in the middle of training what the loop has to cope with, or has to refuse in so many words."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
+from torchmetrics import Metric
+
+from lightning_fedhpo import FedProx
+from lightning_fedhpo.state import named_state
+from tests.modules.reference import federated
+from tests.modules.zoo.base import Case, Plain
+from tests.modules.zoo.batches import tensors
+from tests.modules.zoo.layers import SparseEmbedding
+from tests.modules.zoo.logs import Metrics, OwnMetric
+
+
+def run(kind, *, clients=2, **loop):
+    """Train a module on two clients of three batches an epoch."""
+    case = Case(kind, epochs=loop.pop("epochs", 2))
+    module = case.build()
+    fed, trainer = federated(case, module, tensors(clients), **loop)
+    return fed, trainer, module
+
+
+class StopsItself(Plain):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if batch_idx == 1:
+            self.trainer.should_stop = True
+
+
+class StopsInValidation(Plain):
+    def on_validation_epoch_end(self):
+        self.trainer.should_stop = True
+
+
+@pytest.mark.parametrize(("kind", "steps"), [(StopsItself, 2), (StopsInValidation, 6)])
+def test_a_module_that_stops_the_trainer_stops_its_client(kind, steps):
+    fed, _, _ = run(kind, rounds=3)
+    assert fed.result.ledger["rounds"] == 3
+    assert {row["local_steps"] for row in fed.result.jobs} == {steps}
+
+
+class FreezesForAWhile(Plain):
+    def on_train_epoch_start(self):
+        self.net[0].requires_grad_(self.current_epoch > 0)
+
+
+def test_a_parameter_that_is_frozen_for_some_rounds_is_trained_afterwards():
+    _, _, short = run(FreezesForAWhile, rounds=1, verify=False)
+    _, _, long = run(FreezesForAWhile, rounds=2, verify=False)
+    _, _, none = run(FreezesForAWhile, rounds=0, verify=False)
+    assert torch.equal(short.net[0].weight, none.net[0].weight)
+    assert not torch.equal(long.net[0].weight, none.net[0].weight)
+
+
+class Thaws(Plain):
+    def __init__(self):
+        super().__init__()
+        self.net[0].requires_grad_(False)
+
+    def on_train_epoch_start(self):
+        if self.current_epoch == 1:
+            self.net[0].requires_grad_(True)
+
+
+def test_a_parameter_that_begins_to_train_in_the_middle_is_refused():
+    run(Thaws, rounds=1)
+    with pytest.raises(RuntimeError, match="net.0.weight, net.0.bias took gradients only later"):
+        run(Thaws, rounds=2)
+
+
+class Grows(Plain):
+    def __init__(self, persistent):
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(0), persistent=persistent)
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.memory = torch.cat([self.memory, torch.ones(1)])
+
+
+def test_a_buffer_that_grows_is_refused_unless_it_is_a_cache():
+    run(partial(Grows, persistent=False))
+    with pytest.raises(ValueError, match="buffer 'memory' must have its shape before clients train, it has \\(3,\\)"):
+        run(partial(Grows, persistent=True))
+
+
+class LazyInTraining(Plain):
+    def __init__(self):
+        super().__init__()
+        self.extra = nn.LazyLinear(3)
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(batch) + self.extra(batch[0]).square().mean()
+
+
+def test_a_lazy_layer_that_only_training_builds_is_refused():
+    with pytest.raises(ValueError, match="extra.weight, extra.bias are still without a shape after one"):
+        run(LazyInTraining)
+
+
+def test_sparse_gradients_meet_an_algorithm_that_adds_to_them():
+    _, _, plain = run(SparseEmbedding)
+    _, _, proximal = run(SparseEmbedding, algorithm=FedProx(mu=1e-9))
+    _, _, strong = run(SparseEmbedding, algorithm=FedProx(mu=5.0))
+    torch.testing.assert_close(plain.embedding.weight, proximal.embedding.weight)
+    assert not torch.allclose(plain.embedding.weight, strong.embedding.weight)
+
+
+class Logs(Plain):
+    def __init__(self, value):
+        super().__init__()
+        self._value = value
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self._value(self, batch))
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), torch.tensor([0.5]), 0.5])
+def test_every_kind_of_number_is_logged(value):
+    fed, _, _ = run(partial(Logs, lambda module, batch: value))
+    assert fed.result.jobs[-1]["score_after"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(torch.ones(3), "a tensor of 3 elements"), ("low", "got 'low'"), ({"a": 1.0}, "got {'a'")]
+)
+def test_what_is_no_number_is_refused(value, message):
+    with pytest.raises(RuntimeError, match=f"`self.log\\('val_loss', ...\\)` takes .*{message}"):
+        run(partial(Logs, lambda module, batch: value))
+
+
+class RunningSum(Plain):
+    def on_validation_epoch_start(self):
+        self.total = torch.zeros(())
+
+    def validation_step(self, batch, batch_idx):
+        self.total += 1
+        self.log("val_loss", self.total, batch_size=1)
+
+
+def test_a_logged_tensor_may_be_changed_in_place_afterwards():
+    fed, _, _ = run(RunningSum, clients=1)
+    batches = -(-fed.result.jobs[0]["val_examples"] // 4)
+    assert fed.result.jobs[0]["score_after"] == (batches + 1) / 2  # the mean of 1, 2, ...
+
+
+@pytest.mark.parametrize("kind", [Metrics, OwnMetric])
+def test_metrics_are_empty_after_a_run(kind):
+    _, _, module = run(kind)
+    metrics = [child for child in module.modules() if isinstance(child, Metric)]
+    metrics += getattr(module, "hidden", {}).values()
+    assert len(metrics) > 1
+    assert not any(metric.update_called for metric in metrics)
+
+
+class TakesIterator(Plain):
+    def training_step(self, dataloader_iter):
+        return self.loss(next(dataloader_iter))
+
+
+def test_a_step_that_fetches_its_own_batches_is_refused():
+    with pytest.raises(MisconfigurationException, match="fetches its own batches: in a federated run the batches are"):
+        run(TakesIterator)
+
+
+class ReturnsNumber(Plain):
+    def training_step(self, batch, batch_idx):
+        return self.loss(batch).item()
+
+
+def test_a_step_that_returns_no_loss_is_refused():
+    with pytest.raises(MisconfigurationException, match="returns a loss, a dict with the key 'loss', or None"):
+        run(ReturnsNumber)
+
+
+def test_a_run_leaves_the_global_generators_alone():
+    torch.manual_seed(7)
+    np.random.seed(7)
+    expected = torch.rand(3), np.random.rand(3)
+    module = Case(Plain).build()
+    torch.manual_seed(7)
+    np.random.seed(7)
+    federated(Case(Plain), module, tensors(2))
+    assert torch.equal(torch.rand(3), expected[0])
+    assert np.array_equal(np.random.rand(3), expected[1])
+
+
+def test_gradients_are_gone_after_a_run():
+    _, _, module = run(Plain)
+    assert all(tensor.grad is None for _, tensor, _ in named_state(module))

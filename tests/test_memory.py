@@ -1,0 +1,85 @@
+"""Memory: nothing grows with rounds, and arms cost their weights and their optimizers' state."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import gc, json, resource, sys, warnings
+warnings.filterwarnings("ignore")
+import torch
+torch.set_num_threads(1)
+from lightning.pytorch import LightningModule
+from torch import nn
+from torch.nn import functional
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, RandomSearch, SearchSpace
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+class Watch(Fixed):
+    seen = {}
+    def evolve(self, arms, context):
+        if context.round + 1 in POINTS:
+            self.seen[context.round + 1] = resident()
+"""
+
+ROUNDS = """
+POINTS = (50, 500, 1000)
+quiet_trainer(1000, FederatedLoop(cohort=10), Watch()).fit(ToyModule(), datamodule=toy_data(clients=20))
+print(json.dumps(Watch.seen))
+"""
+
+ARMS = """
+class Wide(LightningModule):  # a million parameters
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(500, 1400), nn.ReLU(), nn.Linear(1400, 214))
+    def training_step(self, batch, batch_idx):
+        return functional.cross_entropy(self.net(batch[0]), batch[1])
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", functional.cross_entropy(self.net(batch[0]), batch[1]))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
+
+POINTS = (2,)
+x, y = torch.randn(120, 500), torch.arange(120) % 10
+space = SearchSpace(server={"momentum": Float(0.5, 0.9)})
+seen = {}
+for arms in (1, 27):
+    search = RandomSearch(space, budget=3 * arms, max_rounds=3)
+    data = FederatedData((x, y), Iid(4), batch_size=16)
+    quiet_trainer(3, FederatedLoop(cohort=2), search, Watch()).fit(Wide(), datamodule=data)
+    seen[arms] = Watch.seen[2]
+    gc.collect()
+seen["weights"] = 4 * sum(p.numel() for p in Wide().parameters())
+print(json.dumps(seen))
+"""
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
+
+
+def measured(script: str) -> dict[str, int]:
+    """Run a script in a process of its own and return what it printed last."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_memory_after_1000_rounds_is_within_5_percent_of_that_after_50() -> None:
+    seen = measured(ROUNDS)
+    assert seen["1000"] < 1.05 * seen["50"], {rounds: size / 1e6 for rounds, size in seen.items()}
+
+
+def test_27_arms_of_a_million_parameters_cost_their_weights_and_momentum() -> None:
+    seen = measured(ARMS)
+    own = 2 * seen["weights"]  # weights and the server's momentum
+    assert 0.95e6 < seen["weights"] / 4 < 1.1e6
+    assert seen["27"] - seen["1"] < 26 * own * 1.1 + 20e6, {name: size / 1e6 for name, size in seen.items()}

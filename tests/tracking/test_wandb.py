@@ -1,0 +1,218 @@
+"""Weights & Biases offline, online with everything broken, and absent: the run goes on in all cases."""
+
+import http.server
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.tracking import wandb as tracking
+from lightning_fedhpo.tracking.wandb import logged_in, obstacle, server, wandb_logger
+
+KEY = "0123456789" * 4  # has the form of a key and opens nothing
+NOBODY = "http://127.0.0.1:9"  # the port of a service that no longer exists
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "WANDB_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("NETRC", str(home / ".netrc"))
+    return home
+
+
+class FakeRun:
+    """Has of a run what the logger uses; fails from a call on."""
+
+    project, name, id, url, offline, dir = "fedhpo", "name", "id", "https://somewhere/run", False, "files"
+
+    def __init__(self, good: int = 1000) -> None:
+        self.calls: list[str] = []
+        self.summary: dict[str, object] = {}
+        self._good = good
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if len(self.calls) > self._good:
+            raise BrokenPipeError("the service is gone")
+
+    def log(self, *arguments: object, **options: object) -> None:
+        self._call("log")
+
+    def finish(self, exit_code: int) -> None:
+        self._call(f"finish {exit_code}")
+
+
+def test_offline_without_a_login(tmp_path: Path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        logger = wandb_logger(tmp_path / "run")
+    assert logger is not None
+    logger.log_hyperparams({"seed": 3})
+    logger.log_metrics({"round": 0.0, "val_loss": 0.5}, step=4)
+    assert "wandb sync" in logger.whereabouts and str(tmp_path / "run") in logger.whereabouts
+    run = logger.experiment
+    logger.conclude({"best": {"client": {"lr": 0.1}}})
+    assert run.config["seed"] == 3
+    assert run.summary["best"]["client"]["lr"] == 0.1
+    assert len(list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))) == 1
+
+
+def test_two_runs_of_one_process_are_two(tmp_path: Path):
+    ids = []
+    for number in range(2):
+        logger = wandb_logger(tmp_path / str(number), mode="offline")
+        assert logger is not None
+        ids.append(logger.experiment.id)
+        logger.conclude(None, failed=True)
+    assert ids[0] != ids[1]
+    assert len(list(tmp_path.glob("?/wandb/offline-run-*"))) == 2
+
+
+@pytest.mark.parametrize("key", ["bad", KEY])
+@pytest.mark.parametrize("asked", ["environment", "argument"])
+def test_online_with_a_broken_login_says_so_and_goes_on_quickly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, asked: str
+):
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("WANDB_BASE_URL", NOBODY)
+    if asked == "environment":
+        monkeypatch.setenv("WANDB_MODE", "online")
+    began = time.monotonic()
+    with pytest.warns(UserWarning, match="127.0.0.1:9 cannot be reached .*; the run is logged offline") as caught:
+        logger = wandb_logger(tmp_path, mode="online" if asked == "argument" else "auto")
+    assert time.monotonic() - began < 8
+    assert len(caught) == 1
+    assert logger is not None and logger.experiment.offline
+    logger.conclude(None)
+
+
+def test_online_without_a_login_asks_nobody(tmp_path: Path):
+    with pytest.warns(UserWarning, match="nobody is logged in .`wandb login` does it.; the run is logged offline"):
+        logger = wandb_logger(tmp_path, mode="online")
+    assert logger is not None
+    logger.conclude(None)
+
+
+def test_a_server_that_refuses_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Refuses(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802 - the base class's name
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as refusing:
+        threading.Thread(target=refusing.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{refusing.server_address[1]}")
+        assert obstacle() == ""
+        began = time.monotonic()
+        with pytest.warns(UserWarning, match="did not start online .*; the run is logged offline"):
+            logger = wandb_logger(tmp_path, mode="online")
+        refusing.shutdown()
+    assert time.monotonic() - began < 15
+    assert logger is not None and logger.experiment.offline
+    logger.conclude(None)
+
+
+def test_without_any_working_service_there_is_no_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*arguments: object) -> None:
+        raise OSError("no service\nand more about it")
+
+    monkeypatch.setattr(tracking, "_start", broken)
+    with pytest.warns(UserWarning, match="did not start offline .no service.; the run goes on without it"):
+        assert wandb_logger(tmp_path) is None
+
+
+def test_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert wandb_logger(tmp_path, mode="disabled") is None
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert wandb_logger(tmp_path) is None
+
+
+def test_an_unknown_mode(tmp_path: Path):
+    with pytest.raises(ValueError, match="`mode` must be one of 'auto', 'online', 'offline', 'disabled', got 'on'"):
+        wandb_logger(tmp_path, mode="on")
+
+
+def test_a_service_that_dies_in_the_middle_stops_nothing():
+    run = FakeRun(good=2)
+    logger = tracking.ForgivingWandbLogger(run, "folder")
+    logger.log_metrics({"round": 0.0})
+    logger.log_metrics({"round": 1.0})
+    with pytest.warns(UserWarning, match="failed .the service is gone.: the run goes on without it") as caught:
+        for number in range(2, 6):
+            logger.log_metrics({"round": float(number)})
+        logger.conclude({"best": {}})
+    assert len(caught) == 1
+    assert run.calls == ["log"] * 3
+
+
+def test_the_end_is_told_once():
+    run = FakeRun()
+    logger = tracking.ForgivingWandbLogger(run, "folder")
+    assert logger.whereabouts == "Weights & Biases has it at https://somewhere/run"
+    logger.conclude({"score": 0.5})
+    logger.conclude(None, failed=True)
+    logger.log_metrics({"round": 9.0})
+    assert run.calls == ["finish 0"] and run.summary == {"score": 0.5}
+
+
+def test_a_login_is_found_in_the_environment_and_in_netrc(nobody_is_logged_in: Path, monkeypatch: pytest.MonkeyPatch):
+    assert not logged_in()
+    netrc = nobody_is_logged_in / ".netrc"
+    netrc.write_text(f"machine elsewhere.example\n login user\n password {KEY}\n")
+    netrc.chmod(0o600)
+    assert not logged_in()
+    with netrc.open("a") as file:
+        file.write(f"machine api.wandb.ai\n login user\n password {KEY}\n")
+    assert logged_in()
+    netrc.write_text("machine")
+    assert not logged_in()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    assert logged_in()
+
+
+def test_the_server_is_the_users(nobody_is_logged_in: Path, monkeypatch: pytest.MonkeyPatch):
+    assert server() == "https://api.wandb.ai"
+    settings = nobody_is_logged_in / ".config" / "wandb" / "settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[default]\nbase_url = https://wandb.example.org\n")
+    assert server() == "https://wandb.example.org"
+    settings.write_text("no section\n")
+    assert server() == "https://api.wandb.ai"
+    monkeypatch.setenv("WANDB_BASE_URL", NOBODY)
+    assert server() == NOBODY
+
+
+def test_behind_a_proxy_nobody_knocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_BASE_URL", NOBODY)
+    assert "cannot be reached" in obstacle()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert obstacle() == ""
+
+
+def test_a_federated_run_logs_its_rounds(tmp_path: Path):
+    logger = wandb_logger(tmp_path, mode="offline")
+    assert logger is not None
+
+    quiet_trainer(3, FederatedLoop(cohort=2), logger=logger).fit(ToyModule(), datamodule=toy_data())
+    assert logger.experiment.summary["round"] == 2
+    logger.conclude({})
