@@ -9,7 +9,7 @@ nothing is an error that lists what there is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +32,8 @@ class Target:
     write: Callable[[Any], None]
     read: Callable[[], Any]
     where: str
-    rewound: bool = True
-    """Whether :meth:`LocalOptimizers.rewind` or the local loop's defaults put it back without being told."""
+    restore: Callable[[], None] | None = None
+    """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
 
 
 @dataclass
@@ -131,8 +131,8 @@ class Binding:
         for name, target in self._targets.items():
             if name in config:
                 target.write(config[name])
-            elif not target.rewound:
-                target.write(self._original[name])
+            elif target.restore is not None:
+                target.restore()
             used[name] = held = target.read()
             if name in config and held is not config[name] and held != config[name]:
                 raise ValueError(
@@ -238,8 +238,14 @@ class Binding:
             for layer, attribute in layers:
                 setattr(layer, attribute, value)
 
-        layer, attribute = layers[-1]
-        return Target(write, lambda: getattr(layer, attribute), f"{len(layers)} dropout layers", rewound=False)
+        own = [(layer, attribute, getattr(layer, attribute)) for layer, attribute in layers]
+
+        def restore() -> None:
+            for layer, attribute, value in own:
+                setattr(layer, attribute, value)
+
+        first, place = layers[0]
+        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", restore)
 
 
 def _attribute_target(module: nn.Module, path: str) -> Target:
@@ -261,11 +267,16 @@ def _attribute_target(module: nn.Module, path: str) -> Target:
         if held.numel() != 1:
             raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
         tensor = held
-        return Target(lambda value: _fill(tensor, value), tensor.item, f"`{path}`", False)
-    if isinstance(owner, Mapping | list):
+        return _restoring(lambda value: _fill(tensor, value), tensor.item, path)
+    if isinstance(owner, MutableMapping | list):
         slot: Any = int(last) if isinstance(owner, list) else last
-        return Target(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], f"`{path}`", False)  # type: ignore[attr-defined]  # a mutable mapping: assigning fails loudly otherwise
-    return Target(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), f"`{path}`", False)
+        return _restoring(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], path)
+    return _restoring(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), path)
+
+
+def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
+    own = read()
+    return Target(write, read, f"`{path}`", lambda: write(own))
 
 
 def _step(owner: Any, name: str, path: str) -> Any:

@@ -89,8 +89,8 @@ class ModuleState:
             if present is not tensor and present is not None:
                 if present.shape != tensor.shape:
                     raise ValueError(
-                        f"buffer {key!r} must keep its shape while clients train, it went from {tuple(tensor.shape)} to "
-                        f"{tuple(present.shape)}: register it with persistent=False if it is only a cache."
+                        f"buffer {key!r} must keep its shape while clients train, it went from {tuple(tensor.shape)} "
+                        f"to {tuple(present.shape)}: register it with persistent=False if it is only a cache."
                     )
                 tensor.copy_(present)
                 owner[key] = tensor

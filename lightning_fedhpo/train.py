@@ -39,10 +39,11 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
     Example:
         >>> import tempfile
-        >>> places = tempfile.TemporaryDirectory(), hydra.initialize_config_module("lightning_fedhpo.conf", "1.3")
-        >>> with places[0] as folder, places[1]:
-        ...     small = ["data.clients=20", "trainer.max_epochs=2", "logger=none", f"folder={folder}"]
-        ...     summary = train(hydra.compose("config", small))
+        >>> small = ["data.clients=20", "trainer.max_epochs=2", "logger=none"]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
+        ...         cfg = hydra.compose("config", [*small, f"folder={folder}"])
+        ...     summary = train(cfg)
         round 1 of 2, ...
         Everything is in ...
         >>> summary["ledger"]["rounds"]

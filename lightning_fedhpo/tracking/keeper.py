@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
 
 
-class Keeper(Checkpoint):
+class Keeper(Callback):
     """Save the run when it is interrupted or fails, at the start of the round it was in.
 
     Args:

@@ -162,6 +162,8 @@ class FedEx(Tuner):
 
     def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
         """Return the configuration, or the hyperparameter's value, behind every logged probability."""
+        if arm.index not in self._arms:
+            return {}
         state = self._arms[arm.index]
         if not self.factorized:
             return {str(place): config for place, config in enumerate(state.axes[0])}

@@ -118,7 +118,7 @@ class MultiplicativeWeights(Tuner):
 
     def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
         """Return the configuration behind every logged probability."""
-        return {str(place): config for place, config in enumerate(self._candidates[arm.index])}
+        return {str(place): config for place, config in enumerate(self._candidates.get(arm.index, []))}
 
     def trial(self, seed: int) -> Config:
         """Return a configuration from the space."""

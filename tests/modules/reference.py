@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import lightning as L
 import torch
+from lightning import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import FederatedData, FederatedLoop, seeding
 from lightning_fedhpo.testing import quiet_trainer
@@ -36,10 +36,10 @@ class Batches:
             yield self._examples.take(positions)
 
 
-class SeedsUserCode(L.Callback):
+class SeedsUserCode(Callback):
     """Seeds what the module draws as a job does, right before the first batch."""
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         seeding.seed_user_code(seeding.key(SEED, seeding.USER, 0, 0, 0))
 
 
@@ -49,8 +49,8 @@ def federation(case: Case, clients: int = 1) -> FederatedData:
 
 
 def federated(
-    case: Case, module: L.LightningModule, data: FederatedData, *callbacks: Any, rounds: int = 1, **loop: Any
-) -> tuple[FederatedLoop, L.Trainer]:
+    case: Case, module: LightningModule, data: FederatedData, *callbacks: Any, rounds: int = 1, **loop: Any
+) -> tuple[FederatedLoop, Trainer]:
     """Train a case as a federation."""
     fed = FederatedLoop(**({"cohort": len(data), "epochs": case.epochs, "seed": SEED} | loop))
     trainer = quiet_trainer(rounds, fed, *case.callbacks(), *callbacks, **case.trainer)
@@ -58,7 +58,7 @@ def federated(
     return fed, trainer
 
 
-def plain(case: Case, module: L.LightningModule, data: FederatedData) -> L.Trainer:
+def plain(case: Case, module: LightningModule, data: FederatedData) -> Trainer:
     """Train a case as Lightning does, on the one client's batches."""
     callbacks = [SeedsUserCode(), *case.callbacks()]
     trainer = quiet_trainer(case.epochs, *callbacks, limit_val_batches=float(case.validates), **case.trainer)

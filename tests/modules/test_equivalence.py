@@ -1,4 +1,4 @@
-"""One client that owns everything, one round, FedAvg: the same weights as Lightning's own training, module by module."""
+"""One client that owns everything, one round, FedAvg: the weights of Lightning's own training, module by module."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_federation_of_one_trains_as_lightning_does(name):
     moved = 0
     for (key, tensor, _), (_, expected, _) in zip(named_state(ours), named_state(theirs), strict=True):
         torch.testing.assert_close(
-            tensor, expected, atol=case.tolerance, rtol=case.tolerance, msg=lambda m: f"{key}: {m}"
+            tensor, expected, atol=case.tolerance, rtol=case.tolerance, msg=lambda text, key=key: f"{key}: {text}"
         )
         moved += key in start and not torch.equal(tensor.to(start[key].dtype), start[key])
     assert moved or name == "configured_model"

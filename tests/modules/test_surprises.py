@@ -164,6 +164,7 @@ class TakesIterator(Plain):
         return self.loss(next(dataloader_iter))
 
 
+@pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step flavor")
 def test_a_step_that_fetches_its_own_batches_is_refused():
     with pytest.raises(MisconfigurationException, match="fetches its own batches: in a federated run the batches are"):
         run(TakesIterator)

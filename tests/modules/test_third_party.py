@@ -152,7 +152,7 @@ def test_pytorch_forecasting(name):
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
 def test_deeptab_task(optimizer):
     deeptab = pytest.importorskip("deeptab", reason=REASON)
-    from deeptab.architectures import MLP as Mlp
+    from deeptab.architectures import MLP
     from deeptab.configs import MLPConfig
     from deeptab.data.dataset import TabularDataset
     from deeptab.training import TaskModel
@@ -166,7 +166,7 @@ def test_deeptab_task(optimizer):
 
     def make():
         torch.manual_seed(0)
-        return TaskModel(Mlp, config, (numbers, {}, {}), optimizer_type=optimizer, lr=0.001)
+        return TaskModel(MLP, config, (numbers, {}, {}), optimizer_type=optimizer, lr=0.001)
 
     def data(clients=3):
         return FederatedData(

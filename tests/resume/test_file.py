@@ -13,7 +13,18 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Iid
+from lightning_fedhpo import (
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedOpt,
+    FedProx,
+    Fixed,
+    Float,
+    Iid,
+    RandomSearch,
+    SearchSpace,
+)
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 from tests.resume.cases import CASES, LIGHTNING_SAYS, plain, run
@@ -105,6 +116,29 @@ def test_other_values_of_the_same_tuner_are_refused(tmp_path: Path) -> None:
     trainer.fit(ToyModule(), datamodule=toy_data())
     with pytest.raises(ValueError, match=r"tuner: .*0\.5.* there, .*0\.7.* here"):
         _resume(tmp_path / "last.ckpt", Fixed(client={"lr": 0.7}))
+
+
+def _space(high: float = 1.0) -> SearchSpace:
+    return SearchSpace(client={"lr": Float(1e-3, high, log=True)}, server={"momentum": Float(0.0, 0.9)})
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(0.5), configs=3)], "tuner: "),
+        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(), configs=4)], "tuner: "),
+        (lambda: [RandomSearch(_space(0.5), 8, 4), FedEx(_space(), configs=3)], "search: "),
+        (lambda: [RandomSearch(_space(), 12, 4), FedEx(_space(), configs=3)], "search: "),
+        (lambda: [FedEx(_space(), configs=3)], "search: .* there, None here"),
+    ],
+)
+def test_another_space_tuner_or_search_is_refused(others: Any, message: str, tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, save_last=True)
+    parts = [FederatedLoop(cohort=3), RandomSearch(_space(), 8, 4), FedEx(_space(), configs=3)]
+    quiet_trainer(4, *parts, keep, enable_checkpointing=True).fit(ToyModule(), datamodule=toy_data())
+    fresh = quiet_trainer(4, FederatedLoop(cohort=3), *others())
+    with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*{message}"):
+        fresh.fit(ToyModule(), datamodule=toy_data(), ckpt_path=tmp_path / "last.ckpt")
 
 
 class Wider(ToyModule):

@@ -64,7 +64,6 @@ def test_offline_without_a_login(tmp_path: Path):
     run = logger.experiment
     logger.conclude({"best": {"client": {"lr": 0.1}}})
     assert run.config["seed"] == 3
-    assert run.summary["best"]["client"]["lr"] == 0.1
     assert len(list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))) == 1
 
 

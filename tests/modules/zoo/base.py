@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import lightning as L
 import torch
+from lightning import Callback, LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Plain(L.LightningModule):
+class Plain(LightningModule):
     """A classifier of six numbers into three classes, with SGD; the zoo's other modules change one thing each."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Plain(L.LightningModule):
 class Case:
     """One module of the zoo and how it is trained."""
 
-    module: Callable[[], L.LightningModule]
+    module: Callable[[], LightningModule]
     trainer: Mapping[str, Any] = field(default_factory=dict)
     data: Callable[..., Any] | None = None
     """Makes the federation, from its number of clients; the toy tensors where None."""
-    callbacks: Callable[[], list[L.Callback]] = list
+    callbacks: Callable[[], list[Callback]] = list
     bare: bool | None = None
     """Whether it must take, or must not take, the bare path."""
     validates: bool = False
@@ -54,7 +54,7 @@ class Case:
     tolerance: float = 1e-6
     epochs: int = 2
 
-    def build(self) -> L.LightningModule:
+    def build(self) -> LightningModule:
         """Return the module with the same weights every time."""
         torch.manual_seed(0)
         return self.module()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import lightning as L
 import numpy as np
 import torch
+from lightning import Callback
 from torch import Tensor
 from torch.optim.lr_scheduler import StepLR
 
@@ -194,7 +194,7 @@ class OwnTrain(Plain):
         return self
 
 
-class ScalesGradients(L.Callback):
+class ScalesGradients(Callback):
     """A callback between the backward pass and the step."""
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
@@ -202,7 +202,7 @@ class ScalesGradients(L.Callback):
             parameter.grad.mul_(0.5)
 
 
-class WatchesBackward(L.Callback):
+class WatchesBackward(Callback):
     """A callback around the backward pass."""
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:

@@ -1,0 +1,83 @@
+"""Loop, search and tuner among Lightning's own callbacks: their order is of no matter, nor who else is there."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, Timer, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger
+
+from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+SPACE = SearchSpace(client={"lr": Float(1e-2, 1.0, log=True), "epochs": Int(1, 2)}, server={"lr": Float(0.5, 1.0)})
+
+
+def _parts() -> list[Callback]:
+    search = SuccessiveHalving(SPACE, eta=2, eliminations=2, budget=8, max_rounds=4)
+    return [FederatedLoop(cohort=2), search, FedEx(SPACE, configs=3)]
+
+
+def _fit(callbacks: list[Any], **options: Any) -> tuple[str, list[torch.Tensor]]:
+    fed = next(callback for callback in callbacks if isinstance(callback, FederatedLoop))
+    module = ToyModule()
+    quiet_trainer(4, *callbacks, **options).fit(module, datamodule=toy_data())
+    return repr(fed.result.history.state_dict()), list(module.state_dict().values())
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[str, list[torch.Tensor]]:
+    """A run with nobody else there."""
+    return _fit(_parts())
+
+
+def _same(one: tuple[str, list[torch.Tensor]], other: tuple[str, list[torch.Tensor]]) -> bool:
+    return one[0] == other[0] and all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_order_of_callbacks_does_not_matter(order: tuple[int, ...], plain: Any) -> None:
+    parts = _parts()
+    assert _same(_fit([parts[place] for place in order]), plain)
+
+
+def test_a_crowd_of_callbacks_and_loggers_changes_nothing(tmp_path: Path, plain: Any) -> None:
+    crowd = [
+        TQDMProgressBar(),
+        ModelCheckpoint(tmp_path / "best", "{step}", monitor="val_loss", save_top_k=2, save_last=True),
+        ModelCheckpoint(tmp_path / "jobs", every_n_train_steps=3, save_top_k=-1),
+        EarlyStopping("val_loss", patience=99),
+        LearningRateMonitor(),
+        Timer(),
+    ]
+    options = {"logger": CSVLogger(tmp_path / "logs"), "enable_progress_bar": True, "enable_checkpointing": True}
+    found = _fit([*crowd, *_parts()], log_every_n_steps=1, num_sanity_val_steps=2, **options)
+    assert _same(found, plain)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_fast_dev_run_tries_everything_once(jobs: int) -> None:
+    parts = _parts()
+    module = ToyModule()
+    quiet_trainer(4, *parts, fast_dev_run=jobs).fit(module, datamodule=toy_data())
+    rows = parts[0].result.history  # type: ignore[attr-defined]  # the loop
+    assert set(rows["round"]) == {0}
+    assert set(rows["clients"]) == {jobs}
+
+
+@pytest.mark.parametrize("path", ["last", "best"])
+def test_fit_takes_up_last_and_best(path: str, tmp_path: Path, plain: Any) -> None:
+    keep = ModelCheckpoint(tmp_path, "{epoch}", monitor="round", mode="min", save_last=True)
+    parts, module = _parts(), ToyModule()
+    trainer = quiet_trainer(4, *parts, keep, enable_checkpointing=True)
+    trainer.fit(module, datamodule=toy_data())
+    assert Path(keep.best_model_path).name == "epoch=0.ckpt"
+    with pytest.warns(UserWarning, match="exists and is not empty"):
+        trainer.fit(module, datamodule=toy_data(), ckpt_path=path)
+    fed = parts[0]
+    assert _same((repr(fed.result.history.state_dict()), list(module.state_dict().values())), plain)  # type: ignore[attr-defined]  # the loop

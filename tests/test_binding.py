@@ -1,0 +1,200 @@
+"""Every hyperparameter reaches its target, is read back from it, and is proved to take effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_fedhpo import Choice, FederatedLoop, FedEx, FedProx, Fixed, Float, RandomSearch, SearchSpace
+from lightning_fedhpo.binding import Binding, LocalOptimizers, LocalSettings
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+
+
+class Everything(ToyModule):
+    """Something of each kind a name can reach."""
+
+    def __init__(self, label_smoothing: float = 0.0, unused: float = 1.0) -> None:
+        super().__init__(dropout=0.1)
+        self.save_hyperparameters()
+        self.scale = 1.0
+        self.options = {"gain": 1.0}
+        self.register_buffer("temperature", torch.tensor(1.0))
+        self.rnn = nn.LSTM(6, 4, num_layers=2, dropout=0.2)
+        self.copied = unused
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Use them all."""
+        x, y = batch
+        logits = self(x) * self.scale * self.options["gain"] / self.temperature
+        return nn.functional.cross_entropy(logits, y, label_smoothing=self.hparams.label_smoothing)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return an optimizer with many keys, in two groups with learning rates of their own."""
+        body, head = self.net[0].parameters(), self.net[3].parameters()
+        return torch.optim.AdamW([{"params": body}, {"params": head, "lr": 0.02}], lr=0.01, betas=(0.8, 0.9))
+
+
+def bound(*names: str) -> tuple[Everything, Binding, torch.optim.Optimizer]:
+    """A binding of some names."""
+    module = Everything()
+    optimizer = module.configure_optimizers()
+    settings = LocalSettings(epochs=2, batch_size=16, algorithm={"prox_mu": 0.1})
+    return module, Binding(module, LocalOptimizers([optimizer], []), settings, names), optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("epochs", 3, lambda m, b, o: [b.settings.epochs]),
+        ("batch_size", 8, lambda m, b, o: [b.settings.batch_size]),
+        ("prox_mu", 0.5, lambda m, b, o: [b.settings.algorithm["prox_mu"]]),
+        ("lr", 0.3, lambda m, b, o: [group["lr"] for group in o.param_groups]),
+        ("weight_decay", 0.3, lambda m, b, o: [group["weight_decay"] for group in o.param_groups]),
+        ("beta1", 0.5, lambda m, b, o: [group["betas"][0] for group in o.param_groups]),
+        ("beta2", 0.5, lambda m, b, o: [group["betas"][1] for group in o.param_groups]),
+        ("amsgrad", True, lambda m, b, o: [group["amsgrad"] for group in o.param_groups]),
+        ("dropout", 0.4, lambda m, b, o: [m.net[2].p, m.rnn.dropout]),
+        ("module.scale", 2.0, lambda m, b, o: [m.scale]),
+        ("module.net.2.p", 0.3, lambda m, b, o: [m.net[2].p]),
+        ("module.options.gain", 3.0, lambda m, b, o: [m.options["gain"]]),
+        ("module.temperature", 2.5, lambda m, b, o: [m.temperature.item()]),
+        ("hparams.label_smoothing", 0.2, lambda m, b, o: [m.hparams.label_smoothing]),
+    ],
+)
+def test_a_name_reaches_its_target_and_goes_back(name: str, value: Any, read: Any) -> None:
+    module, binding, optimizer = bound(name)
+    own = read(module, binding, optimizer)
+    used = binding.apply({name: value})
+    assert read(module, binding, optimizer) == [value] * len(own)
+    assert used[name] == value
+    binding.restore()
+    assert read(module, binding, optimizer) == own
+
+
+def test_what_nobody_sets_is_reported_and_left_alone() -> None:
+    _, binding, optimizer = bound()
+    assert binding.apply({}) == {"epochs": 2, "batch_size": 16, "prox_mu": 0.1, "lr": 0.01}
+    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.02], "groups keep rates of their own"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("momentum", r"'momentum' reaches nothing.*lr.*weight_decay.*beta1.*dropout"),
+        ("learning_rate", "'learning_rate' reaches nothing"),
+        ("params", "'params' reaches nothing"),
+        ("module.nothing", "Everything has no 'nothing', it has .*scale"),
+        ("module.net.9.p", "Sequential has no '9'"),
+        ("hparams.gamma", "has no 'gamma', it has label_smoothing, unused"),
+        ("net.2.p", "write `module.net.2.p`"),
+        ("module.net.0.weight", "trained parameter"),
+        ("module.rnn._flat_weights.0", "trained parameter"),
+    ],
+)
+def test_a_name_that_reaches_nothing_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bound(name)
+
+
+def test_dropout_without_a_dropout_layer_says_so() -> None:
+    module = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="no dropout layer"):
+        Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["dropout"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epochs", 0, "at least 1"),
+        ("batch_size", 2.5, "whole number"),
+        ("dropout", 1.5, r"\[0, 1\]"),
+    ],
+)
+def test_values_that_cannot_be(name: str, value: Any, message: str) -> None:
+    _, binding, _ = bound(name)
+    with pytest.raises(ValueError, match=message):
+        binding.apply({name: value})
+
+
+def test_an_attribute_that_does_not_keep_its_value_is_an_error() -> None:
+    class Stubborn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+
+        @property
+        def rate(self) -> float:
+            return 0.5
+
+        @rate.setter
+        def rate(self, value: float) -> None:
+            pass
+
+    module = Stubborn()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    binding = Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["module.rate"])
+    with pytest.raises(ValueError, match="holds 0.5: it would not take effect"):
+        binding.apply({"module.rate": 0.1})
+
+
+def run(module: ToyModule, *callbacks: Any, **loop: Any) -> FederatedLoop:
+    """Two rounds."""
+    fed = FederatedLoop(**({"cohort": 3} | loop))
+    quiet_trainer(2, fed, *callbacks).fit(module, datamodule=toy_data())
+    return fed
+
+
+@pytest.mark.parametrize("name", ["hparams.unused", "module.copied"])
+def test_what_takes_no_effect_is_an_error_before_the_first_round(name: str) -> None:
+    space = SearchSpace(client={name: Float(0.0, 2.0)})
+    with pytest.raises(ValueError, match=f"'{name}' takes no effect.*bit for bit"):
+        run(Everything(), FedEx(space, configs=3))
+    with pytest.raises(ValueError, match="takes no effect"):
+        run(Everything(), Fixed(client={name: 0.5}))
+    with pytest.raises(ValueError, match="takes no effect"):
+        run(Everything(), RandomSearch(space, budget=4, max_rounds=2))
+
+
+def test_the_proof_can_be_switched_off() -> None:
+    fed = run(Everything(), Fixed(client={"hparams.unused": 0.5}), verify=False)
+    assert set(fed.result.jobs["hparams.unused"]) == {0.5}
+
+
+def test_every_hyperparameter_of_the_papers_space_is_proved() -> None:
+    space = SearchSpace(
+        client={
+            "lr": Float(1e-4, 1.0, log=True),
+            "momentum": Float(0.0, 0.9),
+            "weight_decay": Float(1e-5, 1e-1, log=True),
+            "epochs": Choice([1, 2, 3, 4, 5]),
+            "batch_size": Choice([8, 16, 32]),
+            "dropout": Float(0.0, 0.5),
+            "prox_mu": Float(1e-5, 1.0, log=True),
+        }
+    )
+    fed, _, _ = toy_run(2, FedEx(space, configs=4, epsilon=1.0), algorithm=FedProx())
+    for row in fed.result.jobs:
+        steps = -(-row["train_examples"] // row["batch_size"])
+        assert row["local_steps"] == steps * row["epochs"], "epochs and batch size show in what was done"
+
+
+def test_the_proof_leaves_the_module_as_it_was() -> None:
+    module = Everything()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    space = SearchSpace(client={"lr": Float(1e-3, 1e-1), "dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
+    trainer = quiet_trainer(0, FederatedLoop(cohort=3), FedEx(space, configs=3))
+    trainer.fit(module, datamodule=toy_data())
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert (module.net[2].p, module.scale) == (0.1, 1.0)
+
+
+def test_after_fit_the_module_holds_the_values_to_deploy() -> None:
+    space = SearchSpace(client={"dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
+    module = Everything()
+    fed = run(module, FedEx(space, configs=3, epsilon=1.0))
+    assert module.net[2].p == fed.result.best["client"]["dropout"]
+    assert module.scale == fed.result.best["client"]["module.scale"]

@@ -1,0 +1,232 @@
+"""Whole runs of ``fedhpo``, small ones: what they leave behind, how they end, and how they go on."""
+
+import csv
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lightning
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from lightning.pytorch import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fedhpo.train import readable, train
+
+SMALL = ["data.clients=8", "data.examples=20", "data.features=5", "data.classes=3", "model=linear", "fed.cohort=3"]
+SMALL += ["trainer.max_epochs=4", "trainer.accelerator=cpu"]
+
+
+class Interrupts(Callback):
+    """Is Ctrl-C in the second job of the third round."""
+
+    def on_train_batch_start(self, trainer: lightning.Trainer, *arguments: object) -> None:
+        if trainer.current_epoch == 2 and trainer.fit_loop.epoch_loop.batch_idx == 1:
+            raise KeyboardInterrupt
+
+
+class Fails(Callback):
+    """Is an error of somebody else's after the second round."""
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, *arguments: object) -> None:
+        if trainer.current_epoch == 1:
+            raise ZeroDivisionError("of somebody else's")
+
+
+@pytest.fixture(autouse=True)
+def quiet_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in os.environ if name.startswith("WANDB_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "home" / ".netrc"))
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)  # Lightning ignores it after the first
+    os.environ.pop("PL_GLOBAL_SEED", None)
+    os.environ.pop("PL_SEED_WORKERS", None)
+
+
+def configured(folder: Path, *overrides: str, logger: str = "none") -> DictConfig:
+    with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
+        return compose("config", [*SMALL, f"logger={logger}", f"folder={folder}", *overrides])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.train", *SMALL, *arguments]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    return subprocess.run(command, cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_what_a_run_leaves_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    summary = train(configured(tmp_path, "seed=3", logger="wandb"))
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert {"best", "test", "ledger", "arms", "seconds", "seed", "versions"} <= set(summary)
+    assert summary["best"]["client"] == {"lr": 0.05, "batch_size": 16, "epochs": 3}
+    assert set(summary["best"]["server"]) == {"lr", "momentum", "decay"}
+    for kind in ("global", "personalized"):
+        assert set(summary["test"][kind]) == {"test_loss", "test_acc", "test_error"}
+    assert summary["ledger"]["rounds"] == 4 and summary["ledger"]["client_updates"] == 12
+    assert summary["seed"] == 3 and summary["seconds"] > 0
+
+    history, jobs = rows(tmp_path / "history.csv"), rows(tmp_path / "jobs.csv")
+    assert [row["round"] for row in history] == ["0", "1", "2", "3"]
+    assert len(jobs) == 12
+    assert all(row["score_before"] and row["score_after"] for row in jobs)
+    assert float(history[-1]["score"]) == summary["score"] == summary["arms"][0]["scores"][-1]
+
+    config = OmegaConf.load(tmp_path / "config.yaml")
+    assert config.seed == 3 and config.fed.seed == 3 and config.model.features == 5
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1
+
+    said = capsys.readouterr().out
+    assert f"Everything is in {tmp_path}" in said and "wandb sync" in said
+    assert "client  lr 0.05, batch_size 16, epochs 3" in said
+
+
+def test_the_scores_of_the_best_checkpoint_and_of_the_history_agree(tmp_path: Path):
+    train(configured(tmp_path))
+    kept = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
+    scores = [float(row["score"]) for row in rows(tmp_path / "history.csv")]
+    assert kept["epoch"] == min(range(4), key=scores.__getitem__)
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_another(tmp_path: Path):
+    texts = []
+    for number, seed in enumerate((0, 0, 1)):
+        torch.rand(number)  # what was drawn before does not matter
+        train(configured(tmp_path / str(number), f"seed={seed}"))
+        texts.append((tmp_path / str(number) / "jobs.csv").read_bytes())
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_resuming_gives_the_uninterrupted_run(tmp_path: Path):
+    whole = train(configured(tmp_path / "whole"))
+    train(configured(tmp_path / "first", "trainer.max_epochs=2"))
+    last = tmp_path / "first" / "checkpoints" / "last.ckpt"
+    rest = train(configured(tmp_path / "rest", f"ckpt_path={last}"))
+    for name in ("history.csv", "jobs.csv"):
+        assert (tmp_path / "rest" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert rest["test"] == whole["test"] and rest["ledger"] == whole["ledger"]
+    assert rest["resumed_from"] == str(last) and whole["resumed_from"] is None
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cfg = configured(tmp_path, f"+callbacks.stop._target_={__name__}.Interrupts")
+    sys.modules.setdefault(__name__, sys.modules[Interrupts.__module__])
+    with pytest.raises(SystemExit) as ended:
+        train(cfg)
+    assert ended.value.code
+    command = shlex.split(capsys.readouterr().out.strip().splitlines()[-1])
+    assert command == ["fedhpo", f"ckpt_path={tmp_path / 'checkpoints' / 'interrupted.ckpt'}"]
+    assert len(rows(tmp_path / "history.csv")) == 2 and (tmp_path / "config.yaml").is_file()
+
+    rest, whole = tmp_path / "rest", tmp_path / "whole"
+    train(configured(rest, command[1]))
+    train(configured(whole))
+    assert (rest / "history.csv").read_bytes() == (whole / "history.csv").read_bytes()
+
+
+def test_a_run_that_fails_keeps_what_it_has(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError):
+        train(configured(tmp_path, f"+callbacks.stop._target_={__name__}.Fails"))
+    assert len(rows(tmp_path / "history.csv")) == 2 and len(rows(tmp_path / "jobs.csv")) == 6
+    assert (tmp_path / "config.yaml").is_file() and not (tmp_path / "summary.json").exists()
+
+
+def test_a_broken_login_is_said_quickly_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    began = time.monotonic()
+    with pytest.warns(UserWarning, match="Weights & Biases: .*127.0.0.1:9 cannot be reached"):
+        summary = train(configured(tmp_path, logger="wandb"))
+    assert time.monotonic() - began < 15
+    assert summary["ledger"]["rounds"] == 4
+
+
+def test_several_loggers(tmp_path: Path):
+    train(configured(tmp_path, "logger.wandb.mode=disabled", logger="several"))
+    metrics = rows(tmp_path / "csv" / "metrics.csv")
+    assert [float(row["round"]) for row in metrics] == [0, 1, 2, 3]
+
+
+def test_no_checkpoints_no_test_examples_no_tuner(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    summary = train(configured(tmp_path, "checkpoint=null", "+data.fractions=[0.8,0.2,0.0]", "tuner=none"))
+    assert summary["test"] is None
+    assert "nothing was tested" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize(("clients", "count"), [("3", 3), ("[1,5]", 2), ("null", 8)])
+def test_how_many_clients_are_tested(tmp_path: Path, clients: str, count: int):
+    assert train(configured(tmp_path, f"evaluate.clients={clients}"))["test"]["clients"] == count
+
+
+def test_threads_are_put_back(tmp_path: Path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train(configured(tmp_path, "threads=1"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_early_stopping_by_a_callback_of_the_users(tmp_path: Path):
+    stop = "{_target_:lightning.pytorch.callbacks.EarlyStopping,monitor:val_loss,patience:0,min_delta:100.0}"
+    assert train(configured(tmp_path, f"+callbacks.stop={stop}"))["ledger"]["rounds"] == 2
+
+
+def test_a_diverged_run_has_a_valid_summary(tmp_path: Path):
+    with pytest.warns(UserWarning, match="not finite"):
+        summary = train(configured(tmp_path, "tuner.client.lr=1e30"))
+    text = (tmp_path / "summary.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert summary["score"] is None or math.isfinite(summary["score"])
+
+
+def test_which_errors_are_told_in_one_line(tmp_path: Path):
+    def error_of(*overrides: str) -> BaseException:
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - which one it is, is what is asked
+            train(configured(tmp_path, *overrides))
+        return caught.value
+
+    assert readable(error_of("algorithm.lr=0"))
+    assert readable(error_of("fed.cohort=9"))
+    assert readable(error_of("ckpt_path=nowhere.ckpt"))
+    assert readable(error_of("+trainer.overfit_batches=2"))
+    assert readable(error_of("data=synthetic_images", "~data.features", "model.features=5"))
+    assert not readable(error_of(f"+callbacks.stop._target_={__name__}.Fails"))
+    assert not readable(ValueError("raised by nobody"))
+
+
+def test_the_command(tmp_path: Path):
+    done = fedhpo("-m", "seed=0,1", "logger=none", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folders = sorted(path.parent for path in tmp_path.glob("multirun/*/*/*/summary.json"))
+    assert [folder.name for folder in folders] == ["0", "1"]
+    assert [json.loads((folder / "summary.json").read_text())["seed"] for folder in folders] == [0, 1]
+    assert done.stdout.count("Everything is in") == 2
+    assert "GPU available" not in done.stderr + done.stdout
+
+
+def test_wrong_settings_are_answered_in_a_few_lines(tmp_path: Path):
+    done = fedhpo("algorithm.lr=0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "fedhpo: algorithm: the server's `lr` must be above zero, got 0" in done.stderr
+    assert len(done.stderr.strip().splitlines()) < 6 and "Traceback" not in done.stderr
+    assert "Traceback" in fedhpo("algorithm.lr=0", cwd=tmp_path, HYDRA_FULL_ERROR="1").stderr

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.tracking.keeper import Keeper
+
+
+class Fails(Callback):
+    """Raises in the middle of a round."""
+
+    def __init__(self, job: int) -> None:
+        self._left = job
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *arguments: object) -> None:
+        self._left -= 1
+        if not self._left:
+            raise OSError("the disk is full")
+
+
+def fit(fed: FederatedLoop, *callbacks: Callback, ckpt_path: Path | None = None) -> ToyModule:
+    module = ToyModule()
+    quiet_trainer(4, fed, *callbacks).fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
+    return module
+
+
+def test_a_run_that_fails_in_a_round_goes_on_as_if_nothing_had_happened(tmp_path: Path):
+    failing = FederatedLoop(cohort=3)
+    with pytest.raises(OSError, match="the disk is full"):
+        fit(failing, Fails(job=2 * 3 + 2), Keeper(failing, tmp_path))  # the second job of the third round
+    resumed, whole = FederatedLoop(cohort=3), FederatedLoop(cohort=3)
+    module = fit(resumed, ckpt_path=tmp_path / Keeper.FILE)
+    expected = fit(whole)
+    assert resumed.result.history == whole.result.history
+    assert resumed.result.jobs == whole.result.jobs
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), expected.parameters(), strict=True))
+
+
+def test_what_never_began_leaves_nothing(tmp_path: Path):
+    fed = FederatedLoop(cohort=1000)
+    with pytest.raises(ValueError, match="`cohort` is 1000"):
+        fit(fed, Keeper(fed, tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path):
+    (tmp_path / "file").touch()
+    fed = FederatedLoop(cohort=3)
+    with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="no checkpoint could be"):
+        fit(fed, Fails(job=4), Keeper(fed, tmp_path / "file"))
