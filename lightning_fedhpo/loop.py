@@ -115,7 +115,7 @@ class FederatedLoop(Callback):
         self._score_before = score_before
         self._saved: dict[str, Any] | None = None
         self._prepared: Prepared | None = None
-        self._release: Callable[[], None] = lambda: None
+        self._release: Callable[[], None] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -242,7 +242,7 @@ class FederatedLoop(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them, before a checkpoint is loaded into them."""
-        self._release()
+        self._end_guard()
         self._optimizers = LocalOptimizers(trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -292,7 +292,7 @@ class FederatedLoop(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
-        self._release()
+        self._end_guard()
         if self._prepared is not None and self.arms:
             self._show_best()
 
@@ -499,6 +499,11 @@ class FederatedLoop(Callback):
         module = self._trainer.lightning_module
         result = self.evaluate(self._trainer, module, self.data, clients=self.evaluate_clients)
         return online_figures(result, self.best_arm.index)
+
+    def _end_guard(self) -> None:
+        if self._release is not None:
+            self._release()
+        self._release = None
 
     def _close(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, let the tuner learn, and write down what it has cost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -76,6 +77,12 @@ def test_the_module_holds_the_result_in_train_mode() -> None:
     assert module.training
     assert all(parameter.requires_grad and parameter.grad is None for parameter in module.parameters())
     assert "log" not in vars(module)
+
+
+def test_a_loop_can_be_sent_to_another_process() -> None:
+    fed, module = pickle.loads(pickle.dumps(FederatedLoop(cohort=3))), ToyModule()
+    quiet_trainer(2, fed).fit(module, datamodule=toy_data())
+    assert _same(module, toy_run(2, cohort=3)[2])
 
 
 def test_no_rounds_leave_the_module_as_it_was() -> None:
