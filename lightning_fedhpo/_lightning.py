@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
@@ -22,7 +22,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
-from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
@@ -33,6 +33,9 @@ from lightning_fedhpo.types import ClientResult, Job
 if TYPE_CHECKING:
     from lightning_fedhpo.data.federation import FederatedData
     from lightning_fedhpo.recorder import Recorder
+
+AnyTrainer: TypeAlias = Any
+"""A Trainer: Lightning gives it many of its attributes outside of the class, where types do not see them."""
 
 STEP_HOOKS = (
     "optimizer_step",
@@ -75,7 +78,7 @@ REFRESH_SECONDS = 0.05
 class Rounds(Protocol):
     """What the loops call: the callback that knows what a round is."""
 
-    def start(self, trainer: Trainer, module: LightningModule) -> None:
+    def start(self, trainer: AnyTrainer, module: LightningModule) -> None:
         """Prepare the run, or take it up again."""
 
     def begin_round(self, number: int) -> Sequence[Job]:
@@ -94,22 +97,21 @@ class Rounds(Protocol):
     def finished(self) -> bool:
         """Whether there is nothing left to do, whatever the Trainer allows."""
 
-    epochs: int
-    """Local epochs of a job."""
-
     @property
     def jobs_done(self) -> int:
         """How many jobs are done for good."""
 
     @property
-    def local_steps(self) -> int:
-        """How many batches the longest local training takes."""
+    def longest(self) -> tuple[int, int]:
+        """Local epochs and batches of the longest job."""
 
 
 class JobsLoop(_TrainingEpochLoop):
     """One round: every batch is one client's job."""
 
-    def __init__(self, trainer: Trainer, rounds: Rounds, loop: RoundsLoop) -> None:
+    batch_progress: Any
+
+    def __init__(self, trainer: AnyTrainer, rounds: Rounds, loop: RoundsLoop) -> None:
         super().__init__(trainer)
         self._rounds = rounds
         self._parent = (loop,)  # in a tuple: Lightning takes attributes that are loops for children
@@ -142,7 +144,8 @@ class JobsLoop(_TrainingEpochLoop):
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
         self.reset()
-        trainer, connector, progress = self.trainer, self.trainer._logger_connector, self.batch_progress
+        trainer: AnyTrainer = self.trainer
+        connector, progress = trainer._logger_connector, self.batch_progress
         jobs = self._parent[0].planned
         results = self._rounds.results()
         starts, ends = (_batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
@@ -205,8 +208,9 @@ class RoundsLoop(_FitLoop):
     """The whole run: every epoch is a round."""
 
     epoch_loop: JobsLoop
+    epoch_progress: Any
 
-    def __init__(self, trainer: Trainer, rounds: Rounds, replaced: _FitLoop) -> None:
+    def __init__(self, trainer: AnyTrainer, rounds: Rounds, replaced: _FitLoop) -> None:
         super().__init__(trainer, replaced.min_epochs, replaced.max_epochs)
         self._rounds = rounds
         self.epoch_loop = JobsLoop(trainer, rounds, self)
@@ -221,8 +225,7 @@ class RoundsLoop(_FitLoop):
         """The number of jobs of a round; for ``configure_optimizers``, of batches of the longest local epoch."""
         if getattr(self, "_rounds", None) is None or not self._configuring:
             return self.jobs
-        batches, limit = self._rounds.local_steps // self._rounds.epochs, limits(self.trainer)[0]
-        return max(1, int(batches * limit)) if isinstance(limit, float) else min(batches, limit)
+        return self._rounds.longest[1]
 
     @max_batches.setter
     def max_batches(self, value: int | float) -> None:
@@ -232,7 +235,7 @@ class RoundsLoop(_FitLoop):
     def max_epochs(self) -> int | None:
         """The number of rounds; for ``configure_optimizers``, of local epochs: a schedule lasts as long as they do."""
         local = getattr(self, "_rounds", None) is not None and self._configuring
-        return self._rounds.epochs if local else self._max_epochs
+        return self._rounds.longest[0] if local else self._max_epochs
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
@@ -270,7 +273,7 @@ class RoundsLoop(_FitLoop):
                 "`Trainer(limit_train_batches=0)` trains nothing: a federated run needs at least one batch a client."
             )
         self.reset()
-        if self.done:
+        if self.skip:
             return
         self.on_run_start()
         while not self.done:
@@ -290,7 +293,8 @@ class RoundsLoop(_FitLoop):
 
     def advance(self) -> None:
         """Run one round."""
-        with self.trainer.profiler.profile("run_training_epoch"):
+        trainer: AnyTrainer = self.trainer
+        with trainer.profiler.profile("run_training_epoch"):
             self.epoch_loop.run(None)
 
     def on_advance_end(self) -> None:
@@ -316,7 +320,7 @@ class RoundsLoop(_FitLoop):
         self.epoch_loop.teardown()
 
 
-def install(trainer: Trainer, rounds: Rounds) -> RoundsLoop:
+def install(trainer: AnyTrainer, rounds: Rounds) -> RoundsLoop:
     """Put the federated loop in place of the Trainer's, once."""
     loop = trainer.fit_loop
     if isinstance(loop, RoundsLoop) and loop._rounds is rounds:
@@ -361,7 +365,7 @@ def waits_for_validation(callback: Callback) -> str | None:
     return None
 
 
-def publish(trainer: Trainer, figures: Mapping[str, float], progress: str | None) -> None:
+def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | None) -> None:
     """Put a round's figures where callbacks, loggers and the progress bar find them, in one go.
 
     ``self.log`` would do the same at forty microseconds a figure.
@@ -391,7 +395,7 @@ def _overrides(callback: Callback, hook: str) -> bool:
     return getattr(type(callback), hook, None) is not getattr(Callback, hook) or hook in vars(callback)
 
 
-def _batch_callbacks(trainer: Trainer, hook: str) -> list[Callback]:
+def _batch_callbacks(trainer: AnyTrainer, hook: str) -> list[Callback]:
     return [
         callback
         for callback in trainer.callbacks
@@ -399,7 +403,7 @@ def _batch_callbacks(trainer: Trainer, hook: str) -> list[Callback]:
     ]
 
 
-def _call(trainer: Trainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:
+def _call(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:
     if not callbacks:
         return
     module = trainer.lightning_module
@@ -411,8 +415,8 @@ def _call(trainer: Trainer, callbacks: Sequence[Callback], hook: str, *arguments
 class RecorderDoor:
     """Stands where Lightning keeps logged values while a client trains or validates.
 
-    Modules whose class overrides ``log`` itself reach it, and ``trainer.callback_metrics`` reads from it: a client's own
-    figures up to now.
+    Modules whose class overrides ``log`` itself reach it, and ``trainer.callback_metrics`` reads from it: a client's
+    own figures up to now.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -435,7 +439,7 @@ class RecorderDoor:
 class ModuleHooks:
     """Calls the hooks around batches and epochs that a module really has."""
 
-    def __init__(self, trainer: Trainer, module: LightningModule) -> None:
+    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
         self._trainer = trainer
         self._module = module
         self._present = {hook for hook in BATCH_HOOKS if is_overridden(hook, module)}
@@ -478,7 +482,7 @@ class ModuleHooks:
             connector._callback_metrics = metrics
 
 
-def trains_plainly(trainer: Trainer, module: LightningModule) -> bool:
+def trains_plainly(trainer: AnyTrainer, module: LightningModule) -> bool:
     """Whether a step is: loss, backward, optimizer, and nothing that anybody could see in between."""
     precision = trainer.precision_plugin
     optimizers = trainer.optimizers
@@ -536,7 +540,7 @@ def detached(output: Any) -> dict[str, Any]:
     return {} if loss is None else {"loss": loss.detach(), **extra}
 
 
-def lightning_step(trainer: Trainer, module: LightningModule) -> Callable[[Any, int], Any]:
+def lightning_step(trainer: AnyTrainer, module: LightningModule) -> Callable[[Any, int], Any]:
     """Return a training step through Lightning's own optimisation loops, with every hook they have."""
     loop = trainer.fit_loop.epoch_loop
     takes_number = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
@@ -555,7 +559,7 @@ def lightning_step(trainer: Trainer, module: LightningModule) -> Callable[[Any, 
 
 
 @contextmanager
-def local_progress(trainer: Trainer, count: int) -> Iterator[Callable[[int], None]]:
+def local_progress(trainer: AnyTrainer, count: int) -> Iterator[Callable[[int], None]]:
     """Show the module its client's epoch: ``trainer.is_last_batch``, ``num_training_batches``, accumulation.
 
     A module that sets ``trainer.should_stop`` ends its client's training, not the run.
@@ -584,7 +588,7 @@ def local_progress(trainer: Trainer, count: int) -> Iterator[Callable[[int], Non
 class LocalSchedulers:
     """Steps the learning-rate schedulers of automatic optimisation inside a client's training."""
 
-    def __init__(self, trainer: Trainer, module: LightningModule) -> None:
+    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
         self._module = module
         self._window = trainer.accumulate_grad_batches
         self._by_step = [config for config in trainer.lr_scheduler_configs if config.interval == "step"]
@@ -640,7 +644,7 @@ def _is_over(scheduler: Any) -> bool:
     return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps
 
 
-def evaluation_step(trainer: Trainer, module: LightningModule, stage: str) -> Callable[[Any, int], Any]:
+def evaluation_step(trainer: AnyTrainer, module: LightningModule, stage: str) -> Callable[[Any, int], Any]:
     """Return the module's validation or test step, under the Trainer's precision."""
     function = step_function(module, f"{stage}_step")
     precision = trainer.precision_plugin
@@ -656,7 +660,7 @@ def evaluation_step(trainer: Trainer, module: LightningModule, stage: str) -> Ca
 
 
 @contextmanager
-def evaluating(trainer: Trainer, stage: str) -> Iterator[None]:
+def evaluating(trainer: AnyTrainer, stage: str) -> Iterator[None]:
     """Show the module the Trainer's stage while a client validates inside a training run."""
     before, stopping = trainer.state.stage, trainer.should_stop
     trainer.state.stage = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
@@ -666,7 +670,7 @@ def evaluating(trainer: Trainer, stage: str) -> Iterator[None]:
         trainer.state.stage, trainer.should_stop = before, stopping
 
 
-def batch_transfer(trainer: Trainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:
+def batch_transfer(trainer: AnyTrainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:
     """Return what moves a batch to where the module is, or None where it is there already."""
     hooks = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
     precision = trainer.precision_plugin
@@ -683,7 +687,12 @@ def batch_transfer(trainer: Trainer, module: LightningModule, data: FederatedDat
     return transfer
 
 
-def limits(trainer: Trainer) -> tuple[int | float, int | float]:
+def job_limit(trainer: AnyTrainer) -> int:
+    """Return how many jobs of an arm a fast trial run takes, 0 for all."""
+    return int(trainer.fast_dev_run)
+
+
+def limits(trainer: AnyTrainer) -> tuple[int | float, int | float]:
     """Return the Trainer's limits on a client's training and validation batches."""
     if trainer.fast_dev_run:
         return int(trainer.fast_dev_run), int(trainer.fast_dev_run)
@@ -691,7 +700,7 @@ def limits(trainer: Trainer) -> tuple[int | float, int | float]:
 
 
 @contextmanager
-def fitting(trainer: Trainer, module: LightningModule) -> Iterator[None]:
+def fitting(trainer: AnyTrainer, module: LightningModule) -> Iterator[None]:
     """Let clients train outside of ``fit``, with the optimizers that it left."""
     before = trainer.state.fn, trainer.state.stage
     trainer.state.fn, trainer.state.stage = TrainerFn.FITTING, RunningStage.TRAINING

@@ -8,16 +8,15 @@ nothing is an error that lists what there is.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from lightning_fedhpo import schedules
+from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.types import Config
 
 LOOP = ("epochs", "batch_size")
@@ -45,40 +44,6 @@ class LocalSettings:
     algorithm: dict[str, float] = field(default_factory=dict)
 
 
-class LocalOptimizers:
-    """The optimizers and schedulers of local training, as the module's author set them.
-
-    Every job begins with them as new; nothing is built again for it.
-    """
-
-    def __init__(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
-        self.optimizers = list(optimizers)
-        self.schedulers = list(schedulers)
-        self.own = [
-            [_copied({key: group[key] for key in group if key != "params"}) for group in optimizer.param_groups]
-            for optimizer in self.optimizers
-        ]
-        self._states = [_copied(scheduler.state_dict()) for scheduler in self.schedulers]
-        # Wrappers (Lookahead) hold another optimizer; some optimizers (Adagrad) are born with a state.
-        self._nested = [nested for optimizer in self.optimizers for nested in _nested(optimizer)]
-        self._initial = [_copied(dict(optimizer.state)) for optimizer in self._nested]
-        self._attributes = [_own_attributes(optimizer) for optimizer in self._nested]
-
-    def rewind(self) -> None:
-        """Forget what one client's training left in them."""
-        for optimizer, groups in zip(self.optimizers, self.own, strict=True):
-            for group, own in zip(optimizer.param_groups, groups, strict=True):
-                group.update(_copied(own))  # a learning rate may be a tensor, which schedules change in place
-        for optimizer, initial, attributes in zip(self._nested, self._initial, self._attributes, strict=True):
-            optimizer.state.clear()
-            if initial:
-                optimizer.state.update(_copied(initial))
-            if attributes:
-                vars(optimizer).update(_copied(attributes))
-        for scheduler, state in zip(self.schedulers, self._states, strict=True):
-            scheduler.load_state_dict(_copied(state))
-
-
 class Binding:
     """Connects hyperparameter names with a module, its optimizers and the local loop, for a whole run.
 
@@ -103,6 +68,7 @@ class Binding:
         self._original = {name: target.read() for name, target in self._targets.items()}
         reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
         self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
+        self._own_reported = {name: read() for name, read in self._reported.items()}
 
     @property
     def names(self) -> list[str]:
@@ -142,6 +108,11 @@ class Binding:
         for name, read in self._reported.items():
             used[name] = read()
         return used
+
+    def in_force(self, config: Config) -> dict[str, Any]:
+        """Return what :meth:`apply` would, without setting anything."""
+        bound = {name: config.get(name, own) for name, own in self._original.items()}
+        return {**bound, **self._own_reported}
 
     def restore(self) -> None:
         """Put everything back to what the module's author set."""
@@ -304,32 +275,3 @@ def _step(owner: Any, name: str, path: str) -> Any:
 def _fill(tensor: torch.Tensor, value: Any) -> None:
     with torch.no_grad():
         tensor.fill_(value)
-
-
-def _nested(optimizer: Optimizer) -> list[Optimizer]:
-    """Return an optimizer and those that it wraps."""
-    inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
-    return [optimizer, *(nested for value in inner for nested in _nested(value))]
-
-
-def _own_attributes(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the counters, and the containers for tensors, that an optimizer from elsewhere keeps beside its state."""
-    if type(optimizer).__module__.startswith("torch.optim"):
-        return {}
-    standard = {"state", "param_groups", "defaults", *vars(torch.optim.SGD([torch.zeros(1)], lr=0.1))}
-    return {
-        name: _copied(value)
-        for name, value in vars(optimizer).items()
-        if name not in standard
-        and (isinstance(value, bool | int | float | torch.Tensor) or (isinstance(value, dict | list) and not value))
-    }
-
-
-def _copied(state: Any) -> Any:
-    """Copy a state as deep as its containers go."""
-    if isinstance(state, dict):
-        copy = {key: _copied(value) for key, value in state.items()}
-        return defaultdict(state.default_factory, copy) if isinstance(state, defaultdict) else copy
-    if isinstance(state, list):
-        return [_copied(value) for value in state]
-    return state.clone() if isinstance(state, torch.Tensor) else state

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -20,8 +20,12 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo._lightning import AnyTrainer
+from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.types import Config
 
 if TYPE_CHECKING:
     from lightning_fedhpo.preparation import Prepared
@@ -38,7 +42,7 @@ _CALLBACKS = {
 }
 
 
-def check_trainer(trainer: Trainer, monitor: str | None) -> None:
+def check_trainer(trainer: AnyTrainer, monitor: str | None) -> None:
     """Refuse the Trainer's settings that a federated run cannot honour.
 
     Raises:
@@ -58,7 +62,7 @@ def check_module(module: LightningModule, monitor: str | None) -> None:
         )
 
 
-def federated_data(trainer: Trainer) -> FederatedData:
+def federated_data(trainer: AnyTrainer) -> FederatedData:
     """Return the run's federation."""
     data = getattr(trainer, "datamodule", None)
     if isinstance(data, FederatedData):
@@ -70,7 +74,67 @@ def federated_data(trainer: Trainer) -> FederatedData:
     )
 
 
-def only(trainer: Trainer, kind: type[C]) -> C | None:
+def check_options(
+    mode: str,
+    target: str,
+    executor: str,
+    on_error: str,
+    cohort: int,
+    epochs: int,
+    algorithm: Algorithm | None,
+    monitor: str | None,
+    evaluate_at: int | Sequence[int] | None,
+    evaluate_clients: int | None,
+) -> None:
+    """Check the arguments of the loop."""
+    choices = {
+        "mode": (mode, ("min", "max")),
+        "target": (target, ("personalized", "global")),
+        "executor": (executor, ("auto", "sequential")),
+        "on_error": (on_error, ("raise", "drop")),
+    }
+    for name, (value, allowed) in choices.items():
+        if value not in allowed:
+            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    counts = {
+        "cohort": cohort,
+        "epochs": epochs,
+        "evaluate_clients": 1 if evaluate_clients is None else evaluate_clients,
+    }
+    for name, number in counts.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
+    if algorithm is not None and not isinstance(algorithm, Algorithm):
+        raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
+    if monitor is None and target == "global":
+        raise ValueError('`target="global"` names a score, which `monitor=None` does without: name a monitor.')
+    check_evaluation(evaluate_at)
+
+
+def check_cohort(cohort: int, clients: int) -> None:
+    """Refuse a cohort that the federation cannot give."""
+    if cohort > clients:
+        raise ValueError(
+            f"`cohort` is {cohort}, but the federation has {clients} clients: take a smaller cohort, or split the data "
+            "among more clients."
+        )
+
+
+def check_server(algorithm: Algorithm, fixed: Config, search: Search | None) -> None:
+    """Refuse server hyperparameters that the method does not have."""
+    algorithm.check("server", [*fixed, *(search.server_names if search is not None else ())])
+
+
+def check_names(saved: Sequence[str], present: Sequence[str]) -> None:
+    """Refuse a checkpoint of a model that trains other parameters."""
+    if list(saved) != list(present):
+        raise ValueError(
+            f"the checkpoint's model trains {', '.join(saved)}, this one {', '.join(present)}: resume with the module "
+            "the run began with."
+        )
+
+
+def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
     """Return the Trainer's callback of a kind, of which a run has one at most."""
     found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]
     if len(found) > 1:
@@ -79,7 +143,7 @@ def only(trainer: Trainer, kind: type[C]) -> C | None:
     return found[0] if found else None
 
 
-def check_rounds(trainer: Trainer, search: Search) -> None:
+def check_rounds(trainer: AnyTrainer, search: Search) -> None:
     """Refuse a Trainer that stops before the search is over."""
     limit = trainer.max_epochs
     if limit is not None and 0 <= limit < search.rounds and not trainer.fast_dev_run:
@@ -155,7 +219,7 @@ def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None
         )
 
 
-def _settings(trainer: Trainer, monitor: str | None) -> Iterator[str]:
+def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
     if not isinstance(trainer.strategy, SingleDeviceStrategy) or trainer.world_size > 1:
         yield (
             f"strategy {type(trainer.strategy).__name__} on {trainer.world_size} devices: jobs run in one process; "
@@ -178,7 +242,7 @@ def _settings(trainer: Trainer, monitor: str | None) -> Iterator[str]:
         yield "limit_val_batches=0: clients are scored on their validation examples; use FederatedLoop(monitor=None)."
 
 
-def _callbacks(trainer: Trainer) -> Iterator[str]:
+def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
     for callback in trainer.callbacks:
         if (argument := private.waits_for_validation(callback)) is not None:
             yield (

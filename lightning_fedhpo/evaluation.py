@@ -139,14 +139,14 @@ def evaluate_arm(
     with seeding.preserved(), private.fitting(trainer, module):
         for client in chosen_clients(clients, sizes, seed):
             job = Job(arm.rounds, arm.index, client, config(client))
-            table.append(_evaluate_client(executor, job, arm, stage, split, seed))
+            table.append(_evaluate_client(executor, data, job, arm, stage, split, seed))
     return Evaluation(table)
 
 
 def _evaluate_client(
-    executor: SequentialExecutor, job: Job, arm: Arm, stage: str, split: str, seed: int
+    executor: SequentialExecutor, data: FederatedData, job: Job, arm: Arm, stage: str, split: str, seed: int
 ) -> Mapping[str, Any]:
-    local, data = executor.local, executor.data
+    local = executor.local
     executor.prepare(job, arm)
     examples = data.examples(job.client, split)
     draw = seeding.key(seed, seeding.EVALUATION, job.round, job.arm, job.client)
@@ -154,7 +154,8 @@ def _evaluate_client(
     row: dict[str, Any] = {"client": job.client, "examples": len(examples)}
     row |= {f"global/{name}": value for name, value in local.evaluate(examples, stage).items()}
     seeding.seed_user_code(draw)
-    executor.train(job, draw)
+    executor.train(data, job.client, draw)
+    local.recorder.finish()
     return row | {f"personalized/{name}": value for name, value in local.evaluate(examples, stage).items()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,21 @@ if TYPE_CHECKING:
 
 Step = Callable[[Any, int], Any]
 """Takes a batch and its number, trains on it, returns what the step produced."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a client's training has done.
+
+    Attributes:
+        steps: Optimizer steps, or batches where gradients are accumulated.
+        examples: Examples it was trained on, once an epoch.
+        evaluations: Examples scored on the way, for schedules that watch a validation score.
+    """
+
+    steps: int
+    examples: int
+    evaluations: int
 
 
 class LocalTraining:
@@ -80,8 +96,8 @@ class LocalTraining:
         max_steps: int | None = None,
         val: Examples | None = None,
         val_limit: int | float = 1.0,
-    ) -> tuple[int, int]:
-        """Train for some epochs and return the number of steps, and of examples they saw.
+    ) -> Done:
+        """Train for some epochs; what the module logged is in :attr:`recorder` afterwards.
 
         ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
         """
@@ -89,13 +105,14 @@ class LocalTraining:
         recorder, schedulers = self.recorder, self._schedulers
         count = batches_of(len(examples), batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        self._validations = 0
         stopping = trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
         with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
-                order = torch.randperm(len(examples), generator=generator).split(batch_size)
+                order = torch.split(torch.randperm(len(examples), generator=generator), batch_size)
                 for number, positions in enumerate(order[:count]):
                     recorder.batch_size = len(positions)
                     batch = examples.take(positions)
@@ -120,7 +137,13 @@ class LocalTraining:
                 if schedulers is not None:
                     # What a schedule learns after the last epoch is of no use to anybody: no need to validate for it.
                     schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
-        return steps, seen
+        validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
+        return Done(steps, seen, validated)
+
+    def scored(self, examples: Examples, limit: int | float) -> int:
+        """Return how many of a client's examples a validation looks at."""
+        size = self.evaluation_batch_size
+        return min(len(examples), size * batches_of(len(examples), size, False, limit))
 
     @torch.no_grad()
     def evaluate(
@@ -161,6 +184,7 @@ class LocalTraining:
 
     def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
         """Validate inside a client's training, whose own records go on afterwards."""
+        self._validations += 1
         return self.evaluate(val, limit=limit, recorder=Recorder([]))
 
     def _set_mode(self, training: bool, stage: str) -> None:

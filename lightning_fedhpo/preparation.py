@@ -19,10 +19,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.binding import LOOP, Binding, LocalOptimizers, LocalSettings
+from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor, all_finite
 from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.proof import Outcome, check_effect
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.state import (
@@ -77,6 +78,10 @@ class Tuned:
     names: list[str]
     config: Config
     contrasts: Mapping[str, tuple[Any, Any] | None]
+
+    def values(self, name: str) -> list[Any]:
+        """Return the ends of what a hyperparameter may be, nothing where nobody sets it."""
+        return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
 
 
 def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:

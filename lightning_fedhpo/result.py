@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_fedhpo.binding import Binding
+from lightning_fedhpo.population import Population
+from lightning_fedhpo.records import Records
+from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tracking.tables import Table
+from lightning_fedhpo.tuners.base import Tuner
 
 
 @dataclass(frozen=True)
@@ -31,3 +37,30 @@ class Result:
     history: Table
     jobs: Table
     configs: Table
+
+
+def result_of(arms: Population, records: Records, tuner: Tuner, binding: Binding) -> Result:
+    """Gather what a run has found by now."""
+    best = arms.best
+    score = best.scores[-1] if best.scores else math.nan
+    found: list[dict[str, Any]] = [
+        {
+            "index": arm.index,
+            "client": {**arm.client, **tuner.best(arm)},
+            "server": dict(arm.server),
+            "rounds": arm.rounds,
+            "scores": list(arm.scores),
+            "eliminated_at": arm.eliminated_at,
+        }
+        for arm in arms
+    ]
+    return Result(
+        best={"client": binding.in_force(found[best.index]["client"]), "server": dict(best.server)},
+        score=None if math.isnan(score) else score,
+        best_arm=best.index,
+        arms=found,
+        ledger=records.ledger.as_dict(),
+        history=records.history,
+        jobs=records.jobs,
+        configs=curves.configurations(tuner, arms),
+    )

@@ -21,8 +21,8 @@ def base_rate(groups: Sequence[dict[str, Any]], schedulers: Iterable[Any]) -> Ac
     owners = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
     if owners:
         raise ValueError(
-            f"hyperparameter 'lr' would not take effect: {owners[0]} replaces the learning rate by its own. Bind 'max_lr' "
-            "instead, or use another scheduler."
+            f"hyperparameter 'lr' would not take effect: {owners[0]} replaces the learning rate by its own. Bind "
+            "'max_lr' instead, or use another scheduler."
         )
     # At step 0 a schedule is a factor times its base: warm-up starts below one, most others at one.
     factors = [group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group in groups]

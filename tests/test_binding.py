@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from lightning_fedhpo import Choice, FederatedLoop, FedEx, FedProx, Fixed, Float, RandomSearch, SearchSpace
-from lightning_fedhpo.binding import Binding, LocalOptimizers, LocalSettings
+from lightning_fedhpo.binding import Binding, LocalSettings
+from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 
 

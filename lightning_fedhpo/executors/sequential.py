@@ -18,7 +18,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import Binding
-from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.local import Done, LocalTraining
 from lightning_fedhpo.state import ModuleState
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
@@ -101,7 +101,8 @@ class SequentialExecutor:
             seeding.seed_user_code(seeding.key(place[0], seeding.EVALUATION, *place[1:]))
             before = self.local.evaluate(val, limit=self._limits.val)
         seeding.seed_user_code(seeding.key(place[0], seeding.USER, *place[1:]))
-        steps, examples, logged = self.train(job, seeding.key(place[0], seeding.BATCHES, *place[1:]))
+        done = self.train(self.data, job.client, seeding.key(place[0], seeding.BATCHES, *place[1:]))
+        logged = self.local.recorder.finish()
         after = self.local.evaluate(val, limit=self._limits.val) if scored else {}
         self.state.settle()
         score_after = self._score(after) if scored else None
@@ -114,9 +115,9 @@ class SequentialExecutor:
             used=used,
             train_examples=int(self.data.sizes("train")[job.client]),
             val_examples=len(val),
-            local_steps=steps,
-            examples=examples,
-            evaluations=len(val) * (bool(before) + bool(after)),
+            local_steps=done.steps,
+            examples=done.examples,
+            evaluations=done.evaluations + (bool(before) + bool(after)) * self.local.scored(val, self._limits.val),
             score_before=self._score(before) if before else None,
             score_after=score_after,
             before=before,
@@ -133,6 +134,13 @@ class SequentialExecutor:
         self.state.rewind()
         return self.receive(arm.weights, job.config)
 
+    def show(self, arm: Arm) -> None:
+        """Leave an arm's model in the module, with the author's values on everything that is tuned."""
+        self.state.load(arm.weights, arm.buffers, None)
+        self.binding.restore()
+        for tensor in (*self.state.weights, *self.state.personal):
+            tensor.grad = None
+
     def receive(self, start: Sequence[Tensor], config: Config) -> dict[str, object]:
         """Begin a client's training from weights that the module holds already; return the values in force."""
         self._start = start
@@ -140,19 +148,18 @@ class SequentialExecutor:
             tensor.grad = None
         return self.binding.apply(config)
 
-    def train(self, job: Job, draw: int) -> tuple[int, int, dict[str, float]]:
-        """Train the client; return steps, examples seen, and what was logged. ``draw`` seeds the order of examples."""
+    def train(self, data: FederatedData, client: int, draw: int) -> Done:
+        """Train on a client's examples, whose order ``draw`` seeds."""
         settings = self.binding.settings
-        steps, examples = self.local.train(
-            self.data.examples(job.client, "train"),
+        return self.local.train(
+            data.examples(client, "train"),
             settings.epochs,
             settings.batch_size,
             self._generator.manual_seed(draw),
             self._limits.train,
-            val=self.data.examples(job.client, "val") if self.local.watches_validation else None,
+            val=data.examples(client, "val") if self.local.watches_validation else None,
             val_limit=self._limits.val,
         )
-        return steps, examples, self.local.recorder.finish()
 
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""

@@ -23,12 +23,13 @@ BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
 
 
-def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]]) -> None:
+def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], monitor: str | None) -> None:
     """Say what is plotted against what, and log the rounds that a checkpoint brings along.
 
     Args:
         trainer: The Trainer.
         rounds: The figures of every earlier round, with the number of jobs done by then.
+        monitor: The name of the score.
     """
     loggers = _loggers(trainer)
     earlier = list(rounds) if loggers else []
@@ -38,7 +39,7 @@ def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]]) -
             run.define_metric(name, step_metric=step)
         if not getattr(run, "step", 0):
             for figures, jobs in earlier:
-                logger.log_metrics({**figures, "epoch": figures["round"]}, step=jobs - 1)
+                logger.log_metrics({**figures, **by_budget(figures, monitor), "epoch": figures["round"]}, step=jobs - 1)
 
 
 def log_configurations(trainer: Trainer, table: Table) -> None:
@@ -48,7 +49,7 @@ def log_configurations(trainer: Trainer, table: Table) -> None:
         import wandb  # late: a bare import of the package does not pay for it
 
         rows = [list(row.values()) for row in table]
-        logger.experiment.summary[TABLE] = wandb.Table(columns=table.columns, data=rows)
+        logger.experiment.summary[TABLE] = wandb.Table(columns=list(table.columns), data=rows)
 
 
 def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:
@@ -57,9 +58,7 @@ def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, fl
     >>> by_budget({"val_loss": 0.5, "test/acc": 0.9, "round": 3.0}, "val_loss")
     {'by_budget/val_loss': 0.5, 'by_budget/test/acc': 0.9}
     """
-    return {
-        f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")
-    }
+    return {f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")}
 
 
 def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
@@ -74,7 +73,9 @@ def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Cell]:
-    return {name: value if isinstance(value, int | float | str | None) else str(value) for name, value in config.items()}
+    return {
+        name: value if isinstance(value, int | float | str | None) else str(value) for name, value in config.items()
+    }
 
 
 def _loggers(trainer: Trainer) -> list[WandbLogger]:

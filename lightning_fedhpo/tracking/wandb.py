@@ -82,7 +82,7 @@ class ForgivingWandbLogger(WandbLogger):
     """
 
     def __init__(self, run: Any, folder: str | os.PathLike[str]) -> None:
-        super().__init__(experiment=run, project=run.project, name=run.name, id=run.id, save_dir=folder)
+        super().__init__(experiment=run, project=run.project, name=run.name, id=run.id, save_dir=Path(folder))
         self._run = run
         self._failed = False
 

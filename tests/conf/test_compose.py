@@ -44,7 +44,7 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
     cfg = composed(option, *(["tuner=none"] if option.startswith("search=") else []))
     if option.startswith("space=") and cfg.space is not None:
         assert build(cfg, "space").client
-        cfg.space = None  # the tuner of this run has no use for one
+        cfg.space = None  # nobody in this run has a use for one
     OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     build(cfg, "data"), build(cfg, "model")
     fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
@@ -123,6 +123,17 @@ def test_a_section_without_a_target_is_refused(composed):
     cfg.data = None
     with pytest.raises(ValueError, match="`data` must be a section with a `_target_`, got None"):
         build(cfg, "data")
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("tuner=", "search="))])
+def test_who_searches_brings_a_space(composed, option: str):
+    cfg = composed("tuner=none", option) if option.startswith("search=") else composed(option)
+    section = cfg[option.partition("=")[0]]
+    assert (cfg.space is not None) == (section is not None and "space" in section)
+    if cfg.space is not None:
+        assert [part.space == build(cfg, "space") for part in searching(cfg)] == [True]
+        with pytest.raises(ValueError, match="needs a space, got none"):
+            searching(composed("tuner=none", option, "space=none"))
 
 
 def test_a_space_that_nobody_searches_is_refused(composed):

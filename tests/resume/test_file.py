@@ -48,7 +48,7 @@ def test_the_safe_loader_reads_it_and_finds_plain_things(name: str, tmp_path: Pa
     run(name, 2, ModelCheckpoint(tmp_path, save_last=True))
     state = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["FederatedLoop"]
     assert _strange(state) == []
-    assert len(state["arms"]) == 1
+    assert len(state["population"]["arms"]) == 1
 
 
 def test_it_does_not_hold_what_can_be_derived(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""The optimizers and schedules of local training: as new at the beginning of every job, without building them again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+
+class LocalOptimizers:
+    """The optimizers and schedulers of local training, as the module's author set them.
+
+    Every job begins with them as new; nothing is built again for it.
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
+        self.optimizers = list(optimizers)
+        self.schedulers = list(schedulers)
+        self.own = [
+            [_copied({key: group[key] for key in group if key != "params"}) for group in optimizer.param_groups]
+            for optimizer in self.optimizers
+        ]
+        self._states = [_copied(scheduler.state_dict()) for scheduler in self.schedulers]
+        # Wrappers (Lookahead) hold another optimizer; some optimizers (Adagrad) are born with a state.
+        self._nested = [nested for optimizer in self.optimizers for nested in _nested(optimizer)]
+        self._initial = [_copied(dict(optimizer.state)) for optimizer in self._nested]
+        self._attributes = [_own_attributes(optimizer) for optimizer in self._nested]
+
+    def rewind(self) -> None:
+        """Forget what one client's training left in them."""
+        for optimizer, groups in zip(self.optimizers, self.own, strict=True):
+            for group, own in zip(optimizer.param_groups, groups, strict=True):
+                group.update(_copied(own))  # a learning rate may be a tensor, which schedules change in place
+        for optimizer, initial, attributes in zip(self._nested, self._initial, self._attributes, strict=True):
+            optimizer.state.clear()
+            if initial:
+                optimizer.state.update(_copied(initial))
+            if attributes:
+                vars(optimizer).update(_copied(attributes))
+        for scheduler, state in zip(self.schedulers, self._states, strict=True):
+            scheduler.load_state_dict(_copied(state))
+
+
+def _nested(optimizer: Optimizer) -> list[Optimizer]:
+    """Return an optimizer and those that it wraps."""
+    inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
+    return [optimizer, *(nested for value in inner for nested in _nested(value))]
+
+
+def _own_attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the counters, and the containers for tensors, that an optimizer from elsewhere keeps beside its state."""
+    if type(optimizer).__module__.startswith("torch.optim"):
+        return {}
+    standard = {"state", "param_groups", "defaults", *vars(torch.optim.SGD([torch.zeros(1)], lr=0.1))}
+    return {
+        name: _copied(value)
+        for name, value in vars(optimizer).items()
+        if name not in standard
+        and (isinstance(value, bool | int | float | torch.Tensor) or (isinstance(value, dict | list) and not value))
+    }
+
+
+def _copied(state: Any) -> Any:
+    """Copy a state as deep as its containers go."""
+    if isinstance(state, dict):
+        copy = {key: _copied(value) for key, value in state.items()}
+        return defaultdict(state.default_factory, copy) if isinstance(state, defaultdict) else copy
+    if isinstance(state, list):
+        return [_copied(value) for value in state]
+    return state.clone() if isinstance(state, torch.Tensor) else state

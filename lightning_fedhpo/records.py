@@ -1,0 +1,96 @@
+"""What a run writes down as it goes: the ledger, the rows of rounds and jobs, and what is said of dropped clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.ledger import Ledger
+from lightning_fedhpo.rounds import by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.tracking.tables import Cell, Table
+from lightning_fedhpo.types import ClientResult
+
+
+class Records:
+    """The books of a run.
+
+    A round's rows are kept apart until it is over: an arm that is done for good in a round that is not has its row
+    here, and a checkpoint from inside the round says so by it.
+    """
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.history, self.jobs = Table(), Table()
+        self.rows: dict[int, dict[str, Cell]] = {}
+        self._dropped: list[ClientResult] = []
+
+    def book(self, number: int, arm: Arm, results: Sequence[ClientResult]) -> None:
+        """Write down what an arm's round has cost and how it went."""
+        size = arm.nbytes
+        for result in results:
+            self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
+            self.jobs.append(job_row(result))
+        self.ledger.rounds += 1
+        self.rows[arm.index] = round_row(number, arm, results)
+        self._dropped += [result for result in results if not result.finite]
+
+    def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
+        """Add a tuner's figures, and what the whole run has spent by the end of the round."""
+        self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
+
+    def close(self, best: int, live: int, tested: Mapping[str, float], monitor: str | None) -> dict[str, float]:
+        """Close a round and return what it logs.
+
+        Args:
+            best: The number of the best arm. One that rests since an earlier round has no row in this one: the first
+                row stands in for it.
+            live: How many arms go on.
+            tested: The figures of a test of the best arm.
+            monitor: The name of the score.
+        """
+        row = self.rows.get(best) or next(iter(self.rows.values()))
+        row |= {"best": True, **tested}
+        for row in self.rows.values():
+            row["arms/live"] = live
+            self.history.append(row)
+        figures = round_figures(list(self.rows.values()), monitor)
+        self.rows = {}
+        return figures
+
+    def earlier(self, monitor: str | None) -> Iterator[tuple[dict[str, float], int]]:
+        """Yield what every closed round has logged, with the jobs done by then."""
+        for rows in by_round(self.history):
+            yield round_figures(rows, monitor), int(rows[-1]["ledger/client_updates"] or 0)
+
+    def warn_of_dropped(self, number: int, jobs: int) -> None:
+        """Say once a round which clients were left out, and why."""
+        failed = [result for result in self._dropped if result.error]
+        diverged = [result for result in self._dropped if not result.error]
+        self._dropped = []
+        for result in failed:
+            rank_zero_warn(f"{result.error} It is left out of the aggregate.")
+        if diverged:
+            clients = ", ".join(str(result.job.client) for result in diverged[:5])
+            rank_zero_warn(
+                f"{len(diverged)} of {jobs} clients of round {number} came back with a loss or weights that are not "
+                f"finite (clients {clients}{', ...' if len(diverged) > 5 else ''}): they are left out of the "
+                "aggregate. A smaller learning rate helps."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the books as plain numbers and strings."""
+        return {
+            "ledger": self.ledger.as_dict(),
+            "history": self.history.state_dict(),
+            "jobs": self.jobs.state_dict(),
+            "rows": {index: dict(row) for index, row in self.rows.items()},
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take the books back."""
+        self.ledger = Ledger.from_dict(saved["ledger"])
+        self.history, self.jobs = Table(saved["history"]), Table(saved["jobs"])
+        self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}
