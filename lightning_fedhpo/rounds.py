@@ -101,7 +101,8 @@ def round_figures(rows: Sequence[Mapping[str, Cell]], monitor: str | None) -> di
     figures: dict[str, Cell] = {"round": best["round"]}
     figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
     figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
-    if monitor is not None:
+    # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
+    if monitor is not None and (best["score"] == best["score"] or best["dropped"]):
         figures[monitor] = best["score"]
     return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
 

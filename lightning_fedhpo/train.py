@@ -104,6 +104,8 @@ def write_tables(fed: FederatedLoop, folder: Path) -> None:
     if fed.arms:
         fed.result.history.to_csv(folder / "history.csv")
         fed.result.jobs.to_csv(folder / "jobs.csv")
+        if len(fed.result.configs):
+            fed.result.configs.to_csv(folder / "configs.csv")
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:

@@ -6,7 +6,8 @@ checkpoint are logged from its history, so that no round is missing and none is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -34,10 +35,8 @@ def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], m
     loggers = _loggers(trainer)
     earlier = list(rounds) if loggers else []
     for logger in loggers:
-        run = logger.experiment
-        for name, step in (("round", None), ("ledger/rounds", None), ("*", "round"), (f"{BUDGET}*", "ledger/rounds")):
-            run.define_metric(name, step_metric=step)
-        if not getattr(run, "step", 0):
+        _attempt(logger, partial(_define, logger))
+        if not getattr(logger.experiment, "step", 0):
             for figures, jobs in earlier:
                 logger.log_metrics({**figures, **by_budget(figures, monitor), "epoch": figures["round"]}, step=jobs - 1)
 
@@ -46,10 +45,7 @@ def log_configurations(trainer: Trainer, table: Table) -> None:
     """Put what is behind the numbered figures into the run's summary, where it is no row of the curve."""
     loggers = _loggers(trainer) if len(table) else []
     for logger in loggers:
-        import wandb  # late: a bare import of the package does not pay for it
-
-        rows = [list(row.values()) for row in table]
-        logger.experiment.summary[TABLE] = wandb.Table(columns=list(table.columns), data=rows)
+        _attempt(logger, partial(_summarise, logger, table))
 
 
 def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:
@@ -80,3 +76,21 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Cell]:
 
 def _loggers(trainer: Trainer) -> list[WandbLogger]:
     return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+
+
+def _define(logger: WandbLogger) -> None:
+    for name, step in (("round", None), ("ledger/rounds", None), ("*", "round"), (f"{BUDGET}*", "ledger/rounds")):
+        logger.experiment.define_metric(name, step_metric=step)
+
+
+def _summarise(logger: WandbLogger, table: Table) -> None:
+    import wandb  # late: a bare import of the package does not pay for it
+
+    rows = [list(row.values()) for row in table]
+    logger.experiment.summary[TABLE] = wandb.Table(columns=list(table.columns), data=rows)
+
+
+def _attempt(logger: WandbLogger, action: Callable[[], None]) -> None:
+    """Do something with a logger's run; one that forgives failures does it its way."""
+    attempt = getattr(logger, "attempt", None)
+    action() if attempt is None else attempt(action)

@@ -10,7 +10,7 @@ import configparser
 import netrc
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -88,11 +88,11 @@ class ForgivingWandbLogger(WandbLogger):
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log a round's figures."""
-        self._try(lambda: WandbLogger.log_metrics(self, metrics, step))
+        self.attempt(lambda: WandbLogger.log_metrics(self, metrics, step))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Log the run's configuration."""
-        self._try(lambda: WandbLogger.log_hyperparams(self, params))
+        self.attempt(lambda: WandbLogger.log_hyperparams(self, params))
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Do nothing: checkpoints stay in the run's folder."""
@@ -103,8 +103,8 @@ class ForgivingWandbLogger(WandbLogger):
     def conclude(self, summary: Mapping[str, Any] | None, failed: bool = False) -> None:
         """Log the run's summary and end it, so that the next run of the process starts one of its own."""
         if summary is not None:
-            self._try(lambda: self._run.summary.update(dict(summary)))
-        self._try(lambda: self._run.finish(exit_code=int(failed)))
+            self.attempt(lambda: self._run.summary.update(dict(summary)))
+        self.attempt(lambda: self._run.finish(exit_code=int(failed)))
         self._failed = True
 
     @property
@@ -114,7 +114,8 @@ class ForgivingWandbLogger(WandbLogger):
             return f"Weights & Biases is offline; to upload this run:\n  wandb sync {Path(self._run.dir).parent}"
         return f"Weights & Biases has it at {self._run.url}"
 
-    def _try(self, action: Any) -> None:
+    def attempt(self, action: Callable[[], Any]) -> None:
+        """Do something with the run, unless it has failed before; a failure is said once."""
         if self._failed:
             return
         try:
