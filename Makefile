@@ -5,6 +5,7 @@
 
 VENV := .venv
 OLDEST := .venv-oldest
+THIRDPARTY := .venv-thirdparty
 WORKERS ?= 2
 ARGS ?=
 
@@ -15,7 +16,7 @@ SETUP_FILES = pyproject.toml constraints.txt
 TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
 PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test test-all test-oldest lint types coverage format clean help
+.PHONY: demo test test-all test-oldest test-thirdparty lint types coverage format clean help
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -24,6 +25,7 @@ help:
 	@echo "make test         run the test suite without the slow tests"
 	@echo "make test-all     run the test suite with the slow tests"
 	@echo "make test-oldest  run the test suite on the oldest supported Lightning"
+	@echo "make test-thirdparty  train LightningModules of other packages, in an environment of their own"
 	@echo "make coverage     run the test suite and fail below 90 % coverage"
 	@echo "make lint         check style; make format: put it right"
 	@echo "make types        check types"
@@ -54,6 +56,9 @@ types: $(VENV)/.installed-dev
 
 test-oldest: $(OLDEST)/.installed
 	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-thirdparty: $(THIRDPARTY)/.installed
+	$(TEST_ENV) $(THIRDPARTY)/bin/python -m pytest -n $(WORKERS) -m thirdparty tests/modules/test_third_party.py $(ARGS)
 
 # One shell line that sets $$python to the interpreter to use, or says what is missing.
 FIND_PYTHON = \
@@ -87,6 +92,11 @@ define install
 	@rm -f $(1)/.unfinished
 endef
 
+# $(call lay_over,file,folder): constraints.txt with the pins of a file in place of its own, as constraints.txt there.
+define lay_over
+	@awk -F '==' 'NR == FNR { print; pinned[$$1] = 1; next } !($$1 in pinned)' $(1) constraints.txt > $(2)/constraints.txt
+endef
+
 $(VENV)/.installed: $(SETUP_FILES)
 	$(call make_venv,$(VENV))
 	$(call install,$(VENV),constraints.txt,-e .)
@@ -97,17 +107,23 @@ $(VENV)/.installed-dev: $(SETUP_FILES)
 	$(call install,$(VENV),constraints.txt,-e ".[dev]")
 	@touch $(VENV)/.installed $@
 
-# The pins of constraints-oldest.txt replace those of the same packages in constraints.txt. Only what the suite needs is
-# installed: the linters' own dependencies exclude what the oldest Lightning requires.
+# Only what the suite needs is installed: the linters' own dependencies exclude what the oldest Lightning requires.
 comma := ,
 $(OLDEST)/.installed: $(SETUP_FILES) constraints-oldest.txt
 	$(call make_venv,$(OLDEST))
-	@awk -F '==' 'NR == FNR { print; pinned[$$1] = 1; next } !($$1 in pinned)' constraints-oldest.txt constraints.txt \
-		> $(OLDEST)/constraints.txt
+	$(call lay_over,constraints-oldest.txt,$(OLDEST))
 	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[plot$(comma)joblib]" build pytest pytest-cov pytest-xdist)
 	@touch $@
 
+# torch comes first and alone: what the other packages ask for must find it there.
+$(THIRDPARTY)/.installed: $(SETUP_FILES) constraints-thirdparty.txt
+	$(call make_venv,$(THIRDPARTY))
+	$(call lay_over,constraints-thirdparty.txt,$(THIRDPARTY))
+	$(THIRDPARTY)/bin/python $(PIP_INSTALL) -c $(THIRDPARTY)/constraints.txt torch
+	$(call install,$(THIRDPARTY),$(THIRDPARTY)/constraints.txt,-e ".[plot$(comma)joblib$(comma)thirdparty]" build pytest pytest-cov pytest-xdist)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
 	rm -rf outputs multirun wandb lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
