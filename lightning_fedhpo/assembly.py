@@ -42,7 +42,9 @@ def searching(cfg: DictConfig) -> list[Any]:
             "or space=none."
         )
     if takers and cfg.space is None:
-        raise ValueError(f"the {takers[0]} needs a space, got none: choose one, such as space=papers.")
+        who = " and the ".join(takers) + (" need" if takers[1:] else " needs")
+        without = " ".join(f"{kind}=none" for kind in takers)
+        raise ValueError(f"the {who} a space, got none: choose one, such as space=papers, or take {without}.")
     space = build(cfg, "space") if takers else None
     return [build(cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
 

@@ -79,6 +79,7 @@ def check_options(
     target: str,
     executor: str,
     on_error: str,
+    log_arms: str,
     cohort: int,
     epochs: int,
     algorithm: Algorithm | None,
@@ -92,6 +93,7 @@ def check_options(
         "target": (target, ("personalized", "global")),
         "executor": (executor, ("auto", "sequential")),
         "on_error": (on_error, ("raise", "drop")),
+        "log_arms": (log_arms, ("best", "all")),
     }
     for name, (value, allowed) in choices.items():
         if value not in allowed:

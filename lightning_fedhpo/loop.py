@@ -52,6 +52,8 @@ class FederatedLoop(Callback):
             does not count it, since it is the experimenter's and not the method's.
         evaluate_clients: How many clients such a test takes, drawn once; all by default.
         on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
+        log_arms: Whose figures are logged beside every arm's score: those of the ``"best"`` arm, or those of ``"all"``
+            live ones too, as ``arm/<i>/<name>``. The history has all of them anyway.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -87,10 +89,21 @@ class FederatedLoop(Callback):
         evaluate_at: int | Sequence[int] | None = None,
         evaluate_clients: int | None = None,
         on_error: Literal["raise", "drop"] = "raise",
+        log_arms: Literal["best", "all"] = "best",
         verify: bool = True,
     ) -> None:
         checks.check_options(
-            mode, target, executor, on_error, cohort, epochs, algorithm, monitor, evaluate_at, evaluate_clients
+            mode,
+            target,
+            executor,
+            on_error,
+            log_arms,
+            cohort,
+            epochs,
+            algorithm,
+            monitor,
+            evaluate_at,
+            evaluate_clients,
         )
         self.algorithm = algorithm or FedAvg()
         self.cohort = cohort
@@ -101,6 +114,7 @@ class FederatedLoop(Callback):
         self.epochs = epochs
         self.seed = seed
         self.on_error = on_error
+        self.log_arms = log_arms
         self.verify = verify
         self.evaluate_at = evaluate_at
         self.evaluate_clients = evaluate_clients
@@ -182,6 +196,7 @@ class FederatedLoop(Callback):
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
         figures = self._metrics | curves.by_budget(self._metrics, self.monitor)
+        curves.announce(self._trainer, figures)
         private.publish(self._trainer, figures, self.monitor)
         if self._context.round == 0:
             curves.log_configurations(self._trainer, self.result.configs)
@@ -394,7 +409,7 @@ class FederatedLoop(Callback):
 
     def _forget(self) -> None:
         self.arms = self._population()
-        self._records = Records()
+        self._records = Records(self.log_arms == "all")
         self._prepared = None
         self._jobs = []
         self._metrics = {}

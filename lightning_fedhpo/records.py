@@ -19,9 +19,13 @@ class Records:
 
     A round's rows are kept apart until it is over: an arm that is done for good in a round that is not has its row
     here, and a checkpoint from inside the round says so by it.
+
+    Args:
+        every_arm: Whether a round logs all arms' figures, not the best one's alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every_arm: bool = False) -> None:
+        self._every_arm = every_arm
         self.ledger = Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
@@ -56,14 +60,14 @@ class Records:
         for row in self.rows.values():
             row["arms/live"] = live
             self.history.append(row)
-        figures = round_figures(list(self.rows.values()), monitor)
+        figures = round_figures(list(self.rows.values()), monitor, self._every_arm)
         self.rows = {}
         return figures
 
     def earlier(self, monitor: str | None) -> Iterator[tuple[dict[str, float], int]]:
         """Yield what every closed round has logged, with the jobs done by then."""
         for rows in by_round(self.history):
-            yield round_figures(rows, monitor), int(rows[-1]["ledger/client_updates"] or 0)
+            yield round_figures(rows, monitor, self._every_arm), int(rows[-1]["ledger/client_updates"] or 0)
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why."""

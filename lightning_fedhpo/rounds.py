@@ -12,6 +12,9 @@ from lightning_fedhpo.ledger import Ledger
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
+OF_THE_RUN = ("ledger/", "arms/", "test/")
+"""Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
+
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     """Return the mean by weight, nan where there is nothing to average.
@@ -91,16 +94,22 @@ def ledger_row(ledger: Ledger) -> dict[str, Cell]:
     return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
 
 
-def round_figures(rows: Sequence[Mapping[str, Cell]], monitor: str | None) -> dict[str, float]:
+def round_figures(rows: Sequence[Mapping[str, Cell]], monitor: str | None, every_arm: bool = False) -> dict[str, float]:
     """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
 
     What local training logged keeps the name its author gave it; ``monitor`` is the best arm's score, so that early
-    stopping and checkpoints can watch it.
+    stopping and checkpoints can watch it. With ``every_arm``, each arm's figures are there under ``arm/<i>/``, too.
     """
     best = next(row for row in rows if row["best"])
     figures: dict[str, Cell] = {"round": best["round"]}
     figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
     figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
+    for row in rows if every_arm else ():
+        figures |= {
+            f"arm/{row['arm']}/{name.removeprefix('train/')}": value
+            for name, value in row.items()
+            if "/" in name and not name.startswith(OF_THE_RUN)
+        }
     # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
     if monitor is not None and (best["score"] == best["score"] or best["dropped"]):
         figures[monitor] = best["score"]

@@ -100,7 +100,11 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     assert "License-Expression: Apache-2.0" in metadata
     points = wheel.read(info.replace("METADATA", "entry_points.txt")).decode()
     # Nothing else: an entry point of Lightning's or Hydra's would change programs that never asked for this package.
-    assert points.split() == ["[console_scripts]", "fedhpo", "=", "lightning_fedhpo.train:main"]
+    assert sorted(points.splitlines()) == [
+        "[console_scripts]",
+        "fedhpo = lightning_fedhpo.train:main",
+        "fedhpo-compare = lightning_fedhpo.tracking.compare:main",
+    ]
 
 
 def test_a_bare_install_imports() -> None:

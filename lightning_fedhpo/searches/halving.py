@@ -40,8 +40,9 @@ def rung_ends(budget: int, max_rounds: int, eta: int, eliminations: int) -> list
         raise ValueError(
             f"the rungs must end one after another, got {ends} for budget={budget}, max_rounds={max_rounds}, "
             f"eta={eta}, eliminations={eliminations}: {arms} arms at first and one arm to round {max_rounds} need a "
-            f"budget from {max_rounds + sum(costs)} on and a last rung after round {ends[-2]}. Change the budget, "
-            "raise max_rounds, or take fewer eliminations."
+            f"budget of at least {max_rounds + sum(costs)}, and this budget leaves the last arm alone at round "
+            f"{ends[-2]}, which must be before max_rounds. Change the budget, raise max_rounds, or take fewer "
+            "eliminations."
         )
     return ends
 

@@ -2,7 +2,7 @@
 
     fedhpo-compare multirun/2026-01-31/12-00-00 [--metric test_error] [--budget 2000] [--csv table.csv]
 
-Runs that differ in their seed alone are one row. Where runs were tested on the way (``fed.evaluate_at``), they are
+Runs that differ in their seed alone are one row, named by what not all runs were told. Where runs were tested on the way (``fed.evaluate_at``), they are
 compared by the last test that all of them have reached; otherwise by their final test, and a row says what it spent.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.tracking.sweep import but_seed
 from lightning_fedhpo.tracking.tables import Table
 
 
@@ -27,13 +28,13 @@ class Run:
     """One run's folder, read.
 
     Attributes:
-        label: What it was told beside its seed.
+        told: The command line's settings beside its seed.
         seed: Its seed.
         tests: ``(rounds spent, {name: value})`` of every test on the way, the final one last.
         spent: The rounds it spent in all.
     """
 
-    label: str
+    told: tuple[str, ...]
     seed: int
     tests: list[tuple[int, dict[str, float]]]
     spent: int
@@ -43,8 +44,7 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder."""
     summary = json.loads((folder / "summary.json").read_text())
     overrides = folder / ".hydra" / "overrides.yaml"
-    told = [str(one) for one in OmegaConf.load(overrides)] if overrides.is_file() else []
-    label = " ".join(one for one in told if not one.startswith("seed=")) or "default"
+    told = but_seed(OmegaConf.load(overrides)) if overrides.is_file() else []
     spent = int(summary["ledger"]["rounds"])
     tests = []
     with (folder / "history.csv").open(newline="") as file:
@@ -64,7 +64,7 @@ def read_run(folder: Path) -> Run:
             if value is not None
         }
         tests.append((spent, final))
-    return Run(label, int(summary["seed"]), tests, spent)
+    return Run(tuple(told), int(summary["seed"]), tests, spent)
 
 
 def find_runs(folder: Path) -> list[Run]:
@@ -73,6 +73,18 @@ def find_runs(folder: Path) -> list[Run]:
     if not found:
         raise FileNotFoundError(f"there is no finished run (no summary.json) below {folder}.")
     return [read_run(path) for path in found]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Return what tells each run from those that differ in more than the seed.
+
+    >>> labels([Run(("threads=1", "tuner=none"), 0, [], 9), Run(("threads=1",), 0, [], 9)])
+    ['tuner=none', 'default']
+    """
+    if len({run.told for run in runs}) == 1:
+        return [" ".join(run.told) or "default" for run in runs]
+    shared = set.intersection(*(set(run.told) for run in runs))
+    return [" ".join(one for one in run.told if one not in shared) or "default" for run in runs]
 
 
 def at_budget(run: Run, budget: int) -> tuple[int, dict[str, float]] | None:
@@ -90,14 +102,14 @@ def table_of(runs: Sequence[Run], budget: int | None = None, metrics: Sequence[s
     """
     limit = min(run.spent for run in runs) if budget is None else budget
     reached: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
-    for run in runs:
+    for run, label in zip(runs, labels(runs), strict=True):
         test = at_budget(run, limit)
         if test is None:
             raise ValueError(
-                f"run {run.label!r} (seed {run.seed}) has no test within {limit} rounds; its first is at "
+                f"run {label!r} (seed {run.seed}) has no test within {limit} rounds; its first is at "
                 f"{run.tests[0][0] if run.tests else 'none'}: raise the budget or set fed.evaluate_at."
             )
-        reached.setdefault(run.label, []).append(test)
+        reached.setdefault(label, []).append(test)
     known = list(dict.fromkeys(name for tests in reached.values() for _, values in tests for name in values))
     unknown = [name for name in metrics if name not in known]
     if unknown:

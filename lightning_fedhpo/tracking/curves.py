@@ -22,6 +22,8 @@ TABLE = "configs"
 
 BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
+BUDGET_STEP = "ledger/rounds"
+"""The figure that they are plotted against."""
 
 
 def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], monitor: str | None) -> None:
@@ -34,11 +36,23 @@ def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], m
     """
     loggers = _loggers(trainer)
     earlier = list(rounds) if loggers else []
+    names = dict.fromkeys(name for figures, _ in earlier for name in by_budget(figures, monitor))
     for logger in loggers:
-        _attempt(logger, partial(_define, logger))
+        _attempt(logger, partial(_define, logger, {"round": None, BUDGET_STEP: None, "*": "round"}))
+        _attempt(logger, partial(_define, logger, dict.fromkeys(names, BUDGET_STEP)))
         if not getattr(logger.experiment, "step", 0):
             for figures, jobs in earlier:
                 logger.log_metrics({**figures, **by_budget(figures, monitor), "epoch": figures["round"]}, step=jobs - 1)
+
+
+def announce(trainer: Trainer, figures: Mapping[str, float]) -> None:
+    """Say of the figures that are new in a round which of them are plotted against the budget.
+
+    By their full names: of several patterns that fit a name, W&B takes any.
+    """
+    new = {name: BUDGET_STEP for name in figures if name.startswith(BUDGET) and name not in trainer.callback_metrics}
+    for logger in _loggers(trainer) if new else []:
+        _attempt(logger, partial(_define, logger, new))
 
 
 def log_configurations(trainer: Trainer, table: Table) -> None:
@@ -78,8 +92,8 @@ def _loggers(trainer: Trainer) -> list[WandbLogger]:
     return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
 
 
-def _define(logger: WandbLogger) -> None:
-    for name, step in (("round", None), ("ledger/rounds", None), ("*", "round"), (f"{BUDGET}*", "ledger/rounds")):
+def _define(logger: WandbLogger, steps: Mapping[str, str | None]) -> None:
+    for name, step in steps.items():
         logger.experiment.define_metric(name, step_metric=step)
 
 

@@ -19,6 +19,8 @@ from urllib.request import getproxies
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_fedhpo.tracking.sweep import sweep_group
+
 MODES = ("auto", "online", "offline", "disabled")
 DEFAULT_SERVER = "https://api.wandb.ai"
 REACH_SECONDS = 3.0
@@ -36,7 +38,7 @@ def wandb_logger(
     mode: str = "auto",
     project: str = "fedhpo",
     name: str | None = None,
-    group: str | None = None,
+    group: str | None = "auto",
     tags: list[str] | None = None,
 ) -> ForgivingWandbLogger | None:
     """Return a logger that is running already, or None where there is to be none.
@@ -47,7 +49,8 @@ def wandb_logger(
             else online if the user is logged in and the server can be reached, else offline.
         project: The project's name.
         name: The run's name.
-        group: The run's group.
+        group: The run's group; ``"auto"`` puts the jobs of a Hydra sweep together that differ in their seed alone, and
+            leaves other runs without one.
         tags: The run's tags.
     """
     if mode not in MODES:
@@ -61,7 +64,8 @@ def wandb_logger(
         rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline.")
     elif reason and logged_in():
         rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline. `logger.mode=offline` says so at once.")
-    options = {"project": project, "dir": os.fspath(folder), "name": name, "group": group, "tags": tags}
+    together = sweep_group() if group == "auto" else group
+    options = {"project": project, "dir": os.fspath(folder), "name": name, "group": together, "tags": tags}
     Path(folder).mkdir(parents=True, exist_ok=True)
     attempts: tuple[Literal["online", "offline"], ...] = ("online", "offline")
     for attempt in attempts[1:] if asked == "offline" or reason else attempts:
