@@ -39,7 +39,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
     Example:
         >>> import tempfile
-        >>> small = ["data.clients=20", "trainer.max_epochs=2", "logger=none"]
+        >>> small = ["search=none", "data.clients=20", "trainer.max_epochs=2", "logger=none"]
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
         ...         cfg = hydra.compose("config", [*small, f"folder={folder}"])

@@ -1,28 +1,19 @@
 """Whole runs of ``fedhpo``, small ones: what they leave behind, how they end, and how they go on."""
 
-import csv
 import json
 import math
-import os
 import shlex
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import lightning
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from lightning.pytorch import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo.train import readable, train
-
-SMALL = ["data.clients=8", "data.examples=20", "data.features=5", "data.classes=3", "model=linear", "fed.cohort=3"]
-SMALL += ["trainer.max_epochs=4", "trainer.accelerator=cpu"]
-
+from tests.runs import PLAIN, answers, composed, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 # A run goes on in a folder of its own, and Lightning says what that means for its choice of the best checkpoint.
 RESUMES = pytest.mark.filterwarnings("ignore:The dirpath has changed:UserWarning")
@@ -44,34 +35,8 @@ class Fails(Callback):
             raise ZeroDivisionError("of somebody else's")
 
 
-@pytest.fixture(autouse=True)
-def quiet_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in [name for name in os.environ if name.startswith("WANDB_") or name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "home" / ".netrc"))
-    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
-    handler = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, handler)  # Lightning ignores it after the first
-    os.environ.pop("PL_GLOBAL_SEED", None)
-    os.environ.pop("PL_SEED_WORKERS", None)
-
-
 def configured(folder: Path, *overrides: str, logger: str = "none") -> DictConfig:
-    with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        return compose("config", [*SMALL, f"logger={logger}", f"folder={folder}", *overrides])
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.train", *arguments, *SMALL]
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
-    return subprocess.run(command, cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=120, check=False)
+    return composed(folder, *PLAIN, *overrides, logger=logger)
 
 
 def test_what_a_run_leaves_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -220,7 +185,7 @@ def test_which_errors_are_told_in_one_line(tmp_path: Path):
 
 
 def test_the_command(tmp_path: Path):
-    done = fedhpo("-m", "seed=0,1", "logger=none", cwd=tmp_path)
+    done = fedhpo("-m", *PLAIN, "seed=0,1", "logger=none", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folders = sorted(path.parent for path in tmp_path.glob("multirun/*/*/*/summary.json"))
     assert [folder.name for folder in folders] == ["0", "1"]
@@ -229,9 +194,29 @@ def test_the_command(tmp_path: Path):
     assert "GPU available" not in done.stderr + done.stdout
 
 
+WRONG = {
+    "algorithm.lr=0": ["fedhpo: algorithm: the server's `lr` must be above zero, got 0"],
+    "trainer.max_epochs=5": ["27 arms at first", "a budget of at least 41", "raise max_rounds"],
+    "search=hyperband trainer.max_epochs=100": ["whose arms take 240 rounds: set max_epochs=240 or more"],
+    "tuner=fedx": ["Could not find 'tuner/fedx'", "fedex", "multiplicative"],
+    "space/client=[sgdd]": ["Could not load 'space/client/sgdd'"],
+    "tuner.confgs=3": ["Key 'confgs' is not in struct", "full_key: tuner.confgs"],
+    "tunr=fedex": ["Could not override 'tunr'"],
+    "+tuner.confgs=3": ["fedhpo: tuner: ", "unexpected keyword argument 'confgs'"],
+    "tuner=fedex space=none": ["the search and the tuner need a space, got none", "space=papers"],
+    "search=none tuner=fedex space=none": ["the tuner needs a space, got none", "take tuner=none"],
+    "space/client=[sgd,dropout]": ["hyperparameter 'dropout' reaches nothing in this run", "no dropout layer"],
+    "fed.log_arms=some": ["fed: `log_arms` must be one of 'best', 'all', got 'some'"],
+}
+
+
 def test_wrong_settings_are_answered_in_a_few_lines(tmp_path: Path):
-    done = fedhpo("algorithm.lr=0", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "fedhpo: algorithm: the server's `lr` must be above zero, got 0" in done.stderr
-    assert len(done.stderr.strip().splitlines()) < 6 and "Traceback" not in done.stderr
+    told = answers(*(command.split() for command in WRONG), cwd=tmp_path)
+    for (command, expected), (code, said) in zip(WRONG.items(), told, strict=True):
+        assert code == 1, command
+        assert all(part in said for part in expected), said
+        assert len(said.strip().splitlines()) < 16 and "Traceback" not in said, said
+
+
+def test_the_whole_trace_on_request(tmp_path: Path):
     assert "Traceback" in fedhpo("algorithm.lr=0", cwd=tmp_path, HYDRA_FULL_ERROR="1").stderr

@@ -2,8 +2,9 @@
 
     fedhpo-compare multirun/2026-01-31/12-00-00 [--metric test_error] [--budget 2000] [--csv table.csv]
 
-Runs that differ in their seed alone are one row, named by what not all runs were told. Where runs were tested on the way (``fed.evaluate_at``), they are
-compared by the last test that all of them have reached; otherwise by their final test, and a row says what it spent.
+Runs that differ in their seed alone are one row, named by what not all runs were told. Where runs were tested on the
+way (``fed.evaluate_at``), they are compared by the last test that all of them have reached; otherwise by their final
+test, and a row says what it spent.
 """
 
 from __future__ import annotations

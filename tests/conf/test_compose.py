@@ -1,17 +1,26 @@
 """Every option of every group composes into a run and makes the object it names: a new file is tested by existing."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import lightning_fedhpo.conf
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fedhpo import FederatedLoop, SearchSpace
+from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.assembly import build, callbacks, loggers, searching
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", "trainer", "logger", "executor"]
+
+
+def characters(folder: Path) -> str:
+    """Write images of two writers."""
+    file = folder / "characters.npz"
+    np.savez(file, x=np.zeros((20, 28, 28), "uint8"), y=np.arange(20), writer=np.repeat([0, 1], 10))
+    return str(file)
 
 
 def options(group: str) -> list[str]:
@@ -22,7 +31,17 @@ OPTIONS = [f"{group}={option}" for group in GROUPS for option in options(group)]
 
 
 @pytest.fixture
-def composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def composed(whole: Callable[..., DictConfig]):
+    def of(*overrides: str) -> DictConfig:
+        """Compose without a search and a tuner, but for those that are asked for."""
+        plain = [f"{kind}=none" for kind in ("search", "tuner") if not any(o.startswith(f"{kind}=") for o in overrides)]
+        return whole(*plain, *overrides)
+
+    return of
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
 
     def of(*overrides: str) -> DictConfig:
@@ -39,9 +58,23 @@ def test_the_groups_are_those_of_the_contract():
     assert all(options(group) for group in GROUPS)
 
 
+def test_the_default_is_fedex_in_successive_halving(whole):
+    cfg = whole()
+    search, tuner = searching(cfg)
+    assert isinstance(search, SuccessiveHalving) and isinstance(tuner, FedEx)
+    assert search.eta**search.eliminations == 27 and cfg.tuner.configs == 27
+    assert search.rounds == search.max_rounds == cfg.trainer.max_epochs == 240
+    assert search.spends <= search.budget == 2400
+    assert search.space == tuner.space == build(whole("space=papers"), "space")
+    assert tuner.client_names == ("lr", "momentum", "weight_decay", "batch_size", "epochs")
+    assert cfg.data._target_.endswith("synthetic_classification") and cfg.model._target_.endswith("Linear")
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
-    cfg = composed(option, *(["tuner=none"] if option.startswith("search=") else []))
+    cfg = composed(option)
+    if option == "data=femnist":
+        cfg.data.path = characters(tmp_path)
     if option.startswith("space=") and cfg.space is not None:
         assert build(cfg, "space").client
         cfg.space = None  # nobody in this run has a use for one
@@ -71,7 +104,7 @@ def test_every_piece_of_a_space_can_stand_alone(composed, piece: str):
 
 
 def test_the_papers_space_is_that_of_the_papers(composed):
-    space = build(composed("space=papers"), "space")
+    space = build(composed("space=papers", "space/client=[sgd,batch,epochs,dropout]"), "space")
     ends = {name: (dimension.grid(2)[0], dimension.grid(2)[-1]) for name, dimension in space.client.items()}
     assert ends == {
         "lr": (10**-4, 1.0),
@@ -127,17 +160,34 @@ def test_a_section_without_a_target_is_refused(composed):
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("tuner=", "search="))])
 def test_who_searches_brings_a_space(composed, option: str):
-    cfg = composed("tuner=none", option) if option.startswith("search=") else composed(option)
+    cfg = composed(option)
     section = cfg[option.partition("=")[0]]
     assert (cfg.space is not None) == (section is not None and "space" in section)
     if cfg.space is not None:
         assert [part.space == build(cfg, "space") for part in searching(cfg)] == [True]
         with pytest.raises(ValueError, match="needs a space, got none"):
-            searching(composed("tuner=none", option, "space=none"))
+            searching(composed(option, "space=none"))
 
 
 def test_a_space_that_nobody_searches_is_refused(composed):
     for tuner in ("fixed", "none"):
         with pytest.raises(ValueError, match="neither the tuner nor the search looks for anything in it"):
             searching(composed("space=papers", f"tuner={tuner}"))
-    assert searching(composed("space=none", "tuner=none")) == []
+    assert searching(composed("space=none")) == []
+
+
+@pytest.mark.parametrize("tuner", ["fedex", "none"])
+def test_a_space_is_composed_from_pieces_and_its_bounds_are_moved(composed, tuner: str):
+    pieces = ["space/client=[sgd,batch,epochs,dropout]", "space.client.lr.low=0.01", "space.client.epochs.high=2"]
+    search, *tuners = searching(composed("search=halving", f"tuner={tuner}", *pieces))
+    assert list(search.space.client) == ["lr", "momentum", "weight_decay", "batch_size", "epochs", "dropout"]
+    assert search.space.client["lr"].grid(2) == [0.01, 1.0]
+    assert search.space.client["epochs"].grid(2) == [1, 2]
+    assert [part.space for part in tuners] == [search.space] * (tuner == "fedex")
+
+
+def test_searches_fit_the_default_trainer(whole):
+    for option in options("search"):
+        cfg = whole(f"search={option}")
+        if option != "none":
+            assert build(cfg, "search", space=build(cfg, "space")).rounds <= cfg.trainer.max_epochs

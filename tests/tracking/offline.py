@@ -51,3 +51,25 @@ def history(path: Path) -> list[dict[str, Any]]:
 def files(folder: Path) -> list[Path]:
     """Return the runs' files below a folder, in the order of their making."""
     return sorted(folder.rglob("*.wandb"), key=lambda path: path.stat().st_mtime)
+
+
+def of_kind(path: Path, kind: str) -> list[Any]:
+    """Return the messages of one kind, such as ``run`` or ``metric``."""
+    return [getattr(record, kind) for record in records(path) if record.WhichOneof("record_type") == kind]
+
+
+def steps(path: Path) -> dict[str, str]:
+    """Return what every figure, or every pattern of names, is plotted against."""
+    return {message.name or message.glob_name: message.step_metric for message in of_kind(path, "metric")}
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """Return the run's summary, as the last update of every entry left it."""
+    entries = [item for message in of_kind(path, "summary") for item in message.update]
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in entries}
+
+
+def table(path: Path, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that the summary names."""
+    kept = json.loads((path.parent / "files" / summary(path)[name]["path"]).read_text())
+    return [dict(zip(kept["columns"], row, strict=True)) for row in kept["data"]]

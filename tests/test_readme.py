@@ -1,0 +1,65 @@
+"""What the README shows: its Python runs, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The README's blocks of code in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
+def test_the_first_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"dataset": toy_tensors(3000), "model": ToyModule()}
+    exec(blocks("python")[0], names)
+    fed = names["fed"]
+    assert fed.result.ledger["rounds"] == names["search"].spends <= 400
+    assert set(fed.result.best["client"]) >= {"lr", "momentum", "epochs"}
+    assert set(fed.result.best["server"]) >= {"lr", "momentum"}
+    assert set(fed.evaluate(names["trainer"], names["model"], names["data"])) == {"global", "personalized"}
+
+
+def test_the_tuner_of_ones_own() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[1], names)
+    from lightning_fedhpo import FederatedLoop
+
+    tuner, fed = names["Greedy"]([1e-4, 0.5]), FederatedLoop(cohort=4)
+    quiet_trainer(25, fed, tuner).fit(ToyModule(), datamodule=toy_data())
+    late = [row["lr"] for row in fed.result.jobs if row["round"] >= 15]
+    assert late.count(0.5) > 0.6 * len(late), "the rate with the smaller losses is used more"
+
+
+def commands() -> list[str]:
+    """Every command of the README's shell blocks, without its comment."""
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    return [line.split("#")[0].strip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize("command", [one for one in commands() if one.startswith("make ")])
+def test_make_has_the_target(command: str) -> None:
+    assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [one for one in commands() if one.startswith("fedhpo ") or one == "fedhpo"])
+def test_fedhpo_composes(command: str) -> None:
+    overrides = [one for one in shlex.split(command)[1:] if one != "-m" and "<" not in one]
+    single = [re.sub(r"^(tuner|seed)=([^,\[]+),.*", r"\1=\2", one) for one in overrides]
+    with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
+        cfg = hydra.compose("config", single)
+    assert cfg.fed.cohort
