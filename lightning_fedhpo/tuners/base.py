@@ -7,7 +7,9 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
+from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
@@ -24,6 +26,9 @@ class Tuner(Callback):
         ...     def suggest(self, arm, cohort, context):
         ...         return [Suggestion({"epochs": 1 + context.round % 2})] * len(cohort)
     """
+
+    space: SearchSpace | None = None
+    """What it draws from; a tuner without one sets values of its own."""
 
     client_names: Sequence[str] = ()
     """The client hyperparameters that this tuner sets, bound and checked before the first round."""
@@ -58,11 +63,11 @@ class Tuner(Callback):
 
     def trial(self, seed: int) -> Config:
         """Return a configuration as this tuner may suggest it, to try the module with before the first round."""
-        return {}
+        return {} if self.space is None else self.space.sample(seeding.rng(seed, seeding.SPACE, round=1), "client")
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter that ought to make a difference, or None where there is one only."""
-        return None
+        return None if self.space is None else self.space.ends(name)
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return what is logged of an arm's state, by key."""

@@ -77,7 +77,7 @@ class FedEx(Tuner):
         if not cutoff >= 0:
             raise ValueError(f"`cutoff` must be an entropy of at least 0, got {cutoff!r}.")
         self._bounds = _bounds(configs)
-        self.space = space
+        self.space: SearchSpace = space
         self.epsilon = epsilon
         self.schedule = schedule
         self.baseline = baseline
@@ -173,14 +173,6 @@ class FedEx(Tuner):
             for place, value in enumerate(axis)
         }
 
-    def trial(self, seed: int) -> Config:
-        """Return a configuration from the space."""
-        return self.space.sample(seeding.rng(seed, seeding.SPACE, round=1), "client")
-
-    def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return the two ends of a hyperparameter's dimension."""
-        return self.space.ends(name)
-
     def identity(self) -> dict[str, Any]:
         """Return the space and the settings."""
         return {
@@ -196,9 +188,6 @@ class FedEx(Tuner):
         }
 
     # ------------------------------------------------------------------ state
-
-    def forget(self, arm: Arm) -> None:
-        """Keep of an arm that was taken out only what its result shows."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's distributions and baseline; its configurations follow from the seed."""

@@ -59,7 +59,7 @@ class MultiplicativeWeights(Tuner):
         for name, number in (("configs", configs), ("rounds", 1 if rounds is None else rounds)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
-        self.space = space
+        self.space: SearchSpace = space
         self.size = configs
         self.rounds = rounds
         self.client_names = tuple(space.client)
@@ -119,14 +119,6 @@ class MultiplicativeWeights(Tuner):
     def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
         """Return the configuration behind every logged probability."""
         return {str(place): config for place, config in enumerate(self._candidates.get(arm.index, []))}
-
-    def trial(self, seed: int) -> Config:
-        """Return a configuration from the space."""
-        return self.space.sample(seeding.rng(seed, seeding.SPACE, round=1), "client")
-
-    def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return the two ends of a hyperparameter's dimension."""
-        return self.space.ends(name)
 
     def identity(self) -> dict[str, Any]:
         """Return the space and the settings."""
