@@ -373,7 +373,7 @@ def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | N
     connector = trainer._logger_connector
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in figures.items()}
     connector._callback_metrics.update(tensors)
-    if progress is not None:
+    if progress is not None and progress in figures:  # a cohort without validation examples has no score
         connector._progress_bar_metrics[progress] = figures[progress]
     if trainer.loggers:
         trainer.fit_loop.epoch_loop._batches_that_stepped -= 1

@@ -20,6 +20,7 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.recorder import Recorder
+from lightning_fedhpo.sgd import plain_sgd
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.examples import Examples
@@ -202,7 +203,7 @@ class LocalTraining:
         optimizer = self.trainer.optimizers[0]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         training_step = private.step_function(self.module, "training_step")
-        optimizer_step = optimizer.step
+        optimizer_step = plain_sgd(optimizer) or optimizer.step
 
         def step(batch: Any, number: int) -> Any:
             output = training_step(batch, number)

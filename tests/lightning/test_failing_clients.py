@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, FedOpt, FedProx, Natural, Reptile
@@ -205,6 +206,19 @@ def test_clients_without_validation_examples_train_and_have_no_score() -> None:
     scored = [rows[client] for client in range(3)]
     expected = sum(row["score_after"] * row["val_examples"] for row in scored) / sum(r["val_examples"] for r in scored)
     assert fed.result.score == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("ignore:.ModelCheckpoint.*could not find the monitored key:UserWarning")
+def test_a_round_that_nobody_can_score_has_no_score(tmp_path: Path) -> None:
+    x, y = toy_tensors(46)
+    owner = torch.tensor([0] * 40 + [1] * 2 + [2] * 2 + [3] * 2)
+    fed, saver = FederatedLoop(cohort=1), ModelCheckpoint(tmp_path, monitor="val_loss", filename="best")
+    trainer = quiet_trainer(8, fed, saver, enable_checkpointing=True)
+    trainer.fit(ToyModule(), datamodule=FederatedData((x, y), Natural(owner), batch_size=8))
+    scores, clients = fed.result.history["score"], fed.result.jobs["client"]
+    assert math.isnan(scores[0])  # the first of all, when there is no earlier one to keep
+    assert [math.isfinite(score) for score in scores] == [client == 0 for client in clients]
+    assert float(trainer.callback_metrics["val_loss"]) == [score for score in scores if math.isfinite(score)][-1]
 
 
 def test_nobody_to_score_is_an_error_before_the_first_round() -> None:

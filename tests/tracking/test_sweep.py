@@ -45,8 +45,11 @@ def test_every_run_has_its_own_and_seeds_are_grouped(sweep: Path) -> None:
     assert [run.run_group for run in runs] == [f"multirun/first tuner={tuner}" for tuner, _ in JOBS]
     assert len({run.run_id for run in runs}) == 4
     assert {run.project for run in runs} == {"fedhpo"}
-    told = [{item.key: json.loads(item.value_json) for item in run.config.update} for run in runs]
-    assert all(config.get("seed", seed) == seed for config, (_, seed) in zip(told, JOBS, strict=True))
+    configs = [offline.of_kind(file_of(sweep / str(number)), "config")[0].update for number in range(4)]
+    told = [{item.key: json.loads(item.value_json) for item in config} for config in configs]
+    assert [(config["tuner"] is not None, config["seed"]) for config in told] == [
+        (tuner != "none", seed) for tuner, seed in JOBS
+    ]
 
 
 @pytest.mark.parametrize("number", range(4))
