@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -71,6 +72,7 @@ class FederatedLoop(Callback):
     is_federated_loop = True
 
     _prepared: Prepared | None
+    _executor: SequentialExecutor
     _jobs: list[Job]
     _metrics: dict[str, float]
 
@@ -251,7 +253,15 @@ class FederatedLoop(Callback):
         tuning = tuned(self.tuner, self.search, self.seed)
         with seeding.preserved():
             self._prepared = prepare(
-                trainer, module, self.data, self.algorithm, tuning, self._optimizers, settings, saved.get("moving")
+                trainer,
+                module,
+                self.data,
+                self.algorithm,
+                tuning,
+                self._optimizers,
+                settings,
+                saved.get("moving"),
+                partial(setattr, self, "_executor"),
             )
         state = self._executor.state
         if saved:
@@ -286,7 +296,7 @@ class FederatedLoop(Callback):
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
-        if self._prepared is not None and self.algorithm.changes_gradient:
+        if self.algorithm.changes_gradient:
             self._executor.after_backward()
 
     # ------------------------------------------------------------------ what users see
@@ -400,12 +410,6 @@ class FederatedLoop(Callback):
     @property
     def _sign(self) -> float:
         return -1.0 if self.mode == "max" else 1.0
-
-    @property
-    def _executor(self) -> SequentialExecutor:
-        if self._prepared is None:
-            raise RuntimeError("the run has not been prepared: `trainer.fit` does it.")
-        return self._prepared.executor
 
     def _forget(self) -> None:
         self.arms = self._population()

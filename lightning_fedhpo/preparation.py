@@ -7,7 +7,7 @@ has been spent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -102,6 +102,7 @@ def prepare(
     optimizers: LocalOptimizers,
     settings: Settings,
     moving: Sequence[str] | None,
+    announce: Callable[[SequentialExecutor], None],
 ) -> Prepared:
     """Try the module out and build the executor.
 
@@ -114,10 +115,11 @@ def prepare(
         optimizers: The module's optimizers as their author made them.
         settings: The run's.
         moving: What a checkpoint knows to change beside the weights; found out where there is none.
+        announce: Told of every executor before it trains anybody: the one of the trial, and the run's.
     """
     clients = _trial_clients(data, settings.monitor)
     holder: list[SequentialExecutor] = []
-    hook = (lambda: holder[0].after_backward()) if algorithm.changes_gradient else None
+    hook = (lambda: holder[0].after_backward()) if algorithm.changes_gradient else None  # the bare loop has no hooks
     optimizers.rewind()
     local = LocalTraining(trainer, module, data, hook)
     local_settings = LocalSettings(settings.epochs, data.batch_size, dict(algorithm.client))
@@ -132,6 +134,7 @@ def prepare(
                 local, state, binding, data, algorithm, Limits(*limits), settings.monitor, settings.on_error
             )
         ]
+        announce(holder[0])
         return holder[0]
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
