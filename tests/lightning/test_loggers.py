@@ -146,9 +146,8 @@ def test_wandb_gets_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_wandb_runs_offline(tmp_path: Path) -> None:
-    from lightning.pytorch.loggers import WandbLogger
-
     import wandb
+    from lightning.pytorch.loggers import WandbLogger
 
     fed = _fit(WandbLogger(save_dir=tmp_path, offline=True), 2, 3)
     summary = dict(wandb.run.summary)
