@@ -264,7 +264,6 @@ class RoundsLoop(_FitLoop):
         for progress in (self.epoch_progress.total, self.epoch_progress.current):
             progress.completed = progress.processed
             progress.reset_on_restart()
-        self._rounds.start(self.trainer, self.trainer.lightning_module)
 
     def run(self) -> None:
         """Run all rounds; a run that was finished when it was saved only shows its result."""
@@ -273,9 +272,11 @@ class RoundsLoop(_FitLoop):
                 "`Trainer(limit_train_batches=0)` trains nothing: a federated run needs at least one batch a client."
             )
         self.reset()
-        if self.skip:
+        if bool(super().done):
+            self._rounds.start(self.trainer, self.trainer.lightning_module)
             return
         self.on_run_start()
+        self._rounds.start(self.trainer, self.trainer.lightning_module)  # on what `on_train_start` has made
         while not self.done:
             self.on_advance_start()
             self.advance()
@@ -697,6 +698,11 @@ def limits(trainer: AnyTrainer) -> tuple[int | float, int | float]:
     if trainer.fast_dev_run:
         return int(trainer.fast_dev_run), int(trainer.fast_dev_run)
     return trainer.limit_train_batches or 1.0, trainer.limit_val_batches or 1.0
+
+
+def evaluation_limit(trainer: AnyTrainer, stage: str) -> int | float:
+    """Return the Trainer's limit on the batches of a test, or of a validation in its place."""
+    return (trainer.limit_test_batches if stage == "test" else trainer.limit_val_batches) or 1.0
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -25,7 +26,8 @@ from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.searches.base import Search
-from lightning_fedhpo.types import Config
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import Config, Suggestion
 
 if TYPE_CHECKING:
     from lightning_fedhpo.preparation import Prepared
@@ -82,6 +84,7 @@ def check_options(
     log_arms: str,
     cohort: int,
     epochs: int,
+    seed: int,
     algorithm: Algorithm | None,
     monitor: str | None,
     evaluate_at: int | Sequence[int] | None,
@@ -106,6 +109,8 @@ def check_options(
     for name, number in counts.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}.")
     if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
     if monitor is None and target == "global":
@@ -125,6 +130,38 @@ def check_cohort(cohort: int, clients: int) -> None:
 def check_server(algorithm: Algorithm, fixed: Config, search: Search | None) -> None:
     """Refuse server hyperparameters that the method does not have."""
     algorithm.check("server", [*fixed, *(search.server_names if search is not None else ())])
+
+
+def check_scores(monitor: str | None, tuner: Tuner, search: Search | None) -> None:
+    """Refuse to learn from scores where there are none."""
+    learning = search if search is not None else tuner if tuner.needs_scores else None
+    if monitor is None and learning is not None:
+        raise MisconfigurationException(
+            f"{type(learning).__name__} learns from clients' scores, which FederatedLoop(monitor=None) does without: "
+            "name a monitor."
+        )
+
+
+def say_undrawn(tuner: Tuner, search: Search | None) -> None:
+    """Say that nobody draws from the server part of a tuner's space, where nobody does."""
+    if search is None and tuner.space is not None and tuner.space.server:
+        rank_zero_info(
+            f"{type(tuner).__name__} tunes clients; without a search, the server's {', '.join(tuner.space.server)} "
+            "stay as the algorithm has them."
+        )
+
+
+def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: int) -> None:
+    """Refuse suggestions that do not fit the cohort, or that set what was never bound."""
+    name = type(tuner).__name__
+    if len(suggestions) != clients:
+        raise ValueError(f"{name}.suggest must return one suggestion a client: {clients}, got {len(suggestions)}.")
+    unbound = {one for suggestion in suggestions for one in suggestion.config} - set(tuner.client_names)
+    if unbound:
+        raise ValueError(
+            f"{name} suggests {', '.join(sorted(unbound))}, which would not take effect: its `client_names` are "
+            f"{', '.join(tuner.client_names) or 'empty'}. Name there whatever it sets."
+        )
 
 
 def check_names(saved: Sequence[str], present: Sequence[str]) -> None:

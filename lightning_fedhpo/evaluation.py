@@ -136,27 +136,40 @@ def evaluate_arm(
     if not sizes.any():
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
     table = Table()
+    # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
+    known = data is executor.data or data.fingerprint() == executor.data.fingerprint()
+    limit = private.evaluation_limit(trainer, stage)
     with seeding.preserved(), private.fitting(trainer, module):
         for client in chosen_clients(clients, sizes, seed):
             job = Job(arm.rounds, arm.index, client, config(client))
-            table.append(_evaluate_client(executor, data, job, arm, stage, split, seed))
+            table.append(_evaluate_client(executor, data, job, arm, stage, split, seed, known, limit))
     return Evaluation(table)
 
 
 def _evaluate_client(
-    executor: SequentialExecutor, data: FederatedData, job: Job, arm: Arm, stage: str, split: str, seed: int
+    executor: SequentialExecutor,
+    data: FederatedData,
+    job: Job,
+    arm: Arm,
+    stage: str,
+    split: str,
+    seed: int,
+    known: bool,
+    limit: int | float,
 ) -> Mapping[str, Any]:
     local = executor.local
     executor.prepare(job, arm)
+    if not known:
+        executor.state.load(arm.weights, arm.buffers, None)
     examples = data.examples(job.client, split)
     draw = seeding.key(seed, seeding.EVALUATION, job.round, job.arm, job.client)
     seeding.seed_user_code(draw)
     row: dict[str, Any] = {"client": job.client, "examples": len(examples)}
-    row |= {f"global/{name}": value for name, value in local.evaluate(examples, stage).items()}
+    row |= {f"global/{name}": value for name, value in local.evaluate(examples, stage, limit).items()}
     seeding.seed_user_code(draw)
     executor.train(data, job.client, draw)
     local.recorder.finish()
-    return row | {f"personalized/{name}": value for name, value in local.evaluate(examples, stage).items()}
+    return row | {f"personalized/{name}": value for name, value in local.evaluate(examples, stage, limit).items()}
 
 
 def _stage(module: LightningModule, split: str) -> str:

@@ -8,7 +8,7 @@ runs a bare loop, everything else runs Lightning's own optimisation loops, hook 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,8 @@ class LocalTraining:
         self.drop_last = data.drop_last
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
-        self._training_modules = [child for child in module.modules() if child.training]
-        self._custom_eval = any(_overrides_mode(child) for child in self._training_modules)
+        self._modules = list(module.modules())
+        self._custom_eval = any(_overrides_mode(child) for child in self._modules)
         self._bare = private.trains_plainly(trainer, module)
         self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
@@ -163,7 +163,8 @@ class LocalTraining:
             step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
         recorder.begin(stage)
         with hooks.logging_to(recorder, f"{stage}_step"), private.evaluating(self.trainer, stage):
-            self._set_mode(False, stage)
+            modes = [child for child in self._modules if child.training]
+            self._set_mode(False, stage, modes)
             try:
                 hooks.call(f"on_{stage}_start")
                 hooks.call(f"on_{stage}_epoch_start")
@@ -180,7 +181,7 @@ class LocalTraining:
                 hooks.call(f"on_{stage}_epoch_end")
                 hooks.call(f"on_{stage}_end")
             finally:
-                self._set_mode(True, stage)
+                self._set_mode(True, stage, modes)
         return recorder.finish()
 
     def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
@@ -188,15 +189,15 @@ class LocalTraining:
         self._validations += 1
         return self.evaluate(val, limit=limit, recorder=Recorder([]))
 
-    def _set_mode(self, training: bool, stage: str) -> None:
-        # Only what was in training mode before the run: a frozen backbone in eval mode stays there.
+    def _set_mode(self, training: bool, stage: str, modes: Sequence[nn.Module]) -> None:
+        # Only what was in training mode before: a frozen backbone in eval mode stays there.
         hook = f"on_{stage}_model_{'train' if training else 'eval'}"
         if self._hooks.has(hook):
             self._hooks.call(hook)
         elif not training and self._custom_eval:
             self.module.eval()
         else:
-            for child in self._training_modules:
+            for child in modes:
                 child.__dict__["training"] = training
 
     def _bare_step(self, after_backward: Callable[[], None] | None) -> Step:

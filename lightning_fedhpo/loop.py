@@ -23,11 +23,11 @@ from lightning_fedhpo.population import Population
 from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
 from lightning_fedhpo.records import Records
 from lightning_fedhpo.result import Result, result_of
-from lightning_fedhpo.rounds import round_score
+from lightning_fedhpo.rounds import Logged, round_score
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
-from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext, plain
 
 
 class FederatedLoop(Callback):
@@ -102,6 +102,7 @@ class FederatedLoop(Callback):
             log_arms,
             cohort,
             epochs,
+            seed,
             algorithm,
             monitor,
             evaluate_at,
@@ -142,8 +143,9 @@ class FederatedLoop(Callback):
             draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
             cohort = [int(client) for client in uniform(draw, len(self.data), self.cohort)][: self._job_limit]
             suggestions = self.tuner.suggest(arm, cohort, self._context)
+            checks.check_suggestions(self.tuner, suggestions, len(cohort))
             self._jobs += [
-                Job(number, arm.index, client, {**arm.client, **suggestion.config}, suggestion.index)
+                Job(number, arm.index, client, {**arm.client, **plain(suggestion.config)}, suggestion.index)
                 for client, suggestion in zip(cohort, suggestions, strict=True)
             ]
         return self._jobs
@@ -191,7 +193,7 @@ class FederatedLoop(Callback):
                 arm.eliminate(arm.rounds)
         spent = self._records.ledger.rounds
         tested = self._online_test() if due(self.evaluate_at, spent - len(took_part), spent) else {}
-        self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested, self.monitor)
+        self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested)
         self._in_round = self._torn = False
         self._show_best()
 
@@ -224,8 +226,11 @@ class FederatedLoop(Callback):
         if self.search is not None:
             self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))
             checks.check_rounds(trainer, self.search)
+        checks.check_scores(self.monitor, self.tuner, self.search)
+        checks.say_undrawn(self.tuner, self.search)
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
+            self.tuner.reset()
         elif self._prepared is not None and self.arms:
             checks.check_continued(self._prepared, pl_module, self.data, self._torn)
         self._trainer, self._saved = trainer, None
@@ -246,6 +251,7 @@ class FederatedLoop(Callback):
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
+        self._fitted = False
         saved = self._saved or {}
         if saved:
             checks.check_identity(saved["identity"], self._identity())
@@ -280,13 +286,14 @@ class FederatedLoop(Callback):
         if self.arms:
             self._show_best()
         if not trainer.barebones:
-            curves.begin(trainer, self._records.earlier(self.monitor), self.monitor)
+            curves.begin(trainer, self._records.earlier(), self.monitor)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
         if self._prepared is not None and self.arms:
             curves.log_configurations(trainer, self.result.configs)
             self._executor.binding.apply(self._chosen(self.arms.best))
+            self._fitted = True
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
@@ -336,6 +343,10 @@ class FederatedLoop(Callback):
                 "`evaluate` needs a run: call `trainer.fit` first. To evaluate a finished one, `fit` with its "
                 "checkpoint as `ckpt_path` loads it and trains nothing."
             )
+        if model is not self._executor.local.module:
+            raise ValueError(
+                "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
+            )
         arm = self.arms.best
         result = evaluate_arm(
             self._executor,
@@ -349,6 +360,8 @@ class FederatedLoop(Callback):
             self.seed,
         )
         self._show_best()
+        if self._fitted:
+            self._executor.binding.apply(self._chosen(arm))
         return result
 
     # ------------------------------------------------------------------ checkpoints
@@ -413,11 +426,11 @@ class FederatedLoop(Callback):
 
     def _forget(self) -> None:
         self.arms = self._population()
-        self._records = Records(self.log_arms == "all")
+        self._records = Records(Logged(self.monitor, self.target, self.log_arms == "all"))
         self._prepared = None
         self._jobs = []
         self._metrics = {}
-        self._in_round = False
+        self._in_round = self._fitted = False
         self._torn = False  # between what an arm was and what it becomes: nothing can go on from there
 
     def _population(self) -> Population:

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.ledger import Ledger
-from lightning_fedhpo.rounds import by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.rounds import Logged, by_round, job_row, ledger_row, round_figures, round_row
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
@@ -21,11 +21,11 @@ class Records:
     here, and a checkpoint from inside the round says so by it.
 
     Args:
-        every_arm: Whether a round logs all arms' figures, not the best one's alone.
+        logged: What of the rows is logged, and how.
     """
 
-    def __init__(self, every_arm: bool = False) -> None:
-        self._every_arm = every_arm
+    def __init__(self, logged: Logged) -> None:
+        self._logged = logged
         self.ledger = Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
@@ -45,7 +45,7 @@ class Records:
         """Add a tuner's figures, and what the whole run has spent by the end of the round."""
         self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
 
-    def close(self, best: int, live: int, tested: Mapping[str, float], monitor: str | None) -> dict[str, float]:
+    def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
         """Close a round and return what it logs.
 
         Args:
@@ -53,21 +53,20 @@ class Records:
                 row stands in for it.
             live: How many arms go on.
             tested: The figures of a test of the best arm.
-            monitor: The name of the score.
         """
         row = self.rows.get(best) or next(iter(self.rows.values()))
         row |= {"best": True, **tested}
         for row in self.rows.values():
             row["arms/live"] = live
             self.history.append(row)
-        figures = round_figures(list(self.rows.values()), monitor, self._every_arm)
+        figures = round_figures(list(self.rows.values()), self._logged)
         self.rows = {}
         return figures
 
-    def earlier(self, monitor: str | None) -> Iterator[tuple[dict[str, float], int]]:
+    def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield what every closed round has logged, with the jobs done by then."""
         for rows in by_round(self.history):
-            yield round_figures(rows, monitor, self._every_arm), int(rows[-1]["ledger/client_updates"] or 0)
+            yield round_figures(rows, self._logged), int(rows[-1]["ledger/client_updates"] or 0)
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -94,26 +95,51 @@ def ledger_row(ledger: Ledger) -> dict[str, Cell]:
     return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
 
 
-def round_figures(rows: Sequence[Mapping[str, Cell]], monitor: str | None, every_arm: bool = False) -> dict[str, float]:
+@dataclass(frozen=True)
+class Logged:
+    """What a run logs of its rows.
+
+    Attributes:
+        monitor: The name of the score, None without scores.
+        target: Whether the score is that of personalized or of global models.
+        every_arm: Whether each arm's figures are logged, under ``arm/<i>/``, and not only the best one's.
+    """
+
+    monitor: str | None
+    target: str
+    every_arm: bool = False
+
+
+def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[str, float]:
     """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
 
-    What local training logged keeps the name its author gave it; ``monitor`` is the best arm's score, so that early
-    stopping and checkpoints can watch it. With ``every_arm``, each arm's figures are there under ``arm/<i>/``, too.
+    What local training logged keeps the name its author gave it, and so do the cohort's means of what validation
+    logged for the models that are the target: early stopping and checkpoints can watch any of them.
     """
     best = next(row for row in rows if row["best"])
     figures: dict[str, Cell] = {"round": best["round"]}
     figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
     figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
-    for row in rows if every_arm else ():
+    figures |= _of_target(best, logged.target)
+    for row in rows if logged.every_arm else ():
         figures |= {
             f"arm/{row['arm']}/{name.removeprefix('train/')}": value
             for name, value in row.items()
             if "/" in name and not name.startswith(OF_THE_RUN)
         }
     # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
-    if monitor is not None and (best["score"] == best["score"] or best["dropped"]):
-        figures[monitor] = best["score"]
+    if logged.monitor is not None:
+        figures.pop(logged.monitor, None)
+        if best["score"] == best["score"] or best["dropped"]:
+            figures[logged.monitor] = best["score"]
     return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+
+
+def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
+    """Return the means of what validation logged under the names that the module's author gave them."""
+    end = "_personalized" if target == "personalized" else ""
+    names = [name for name in row if name.startswith("val/") and name.endswith(end)]
+    return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}
 
 
 def by_round(history: Table) -> Iterator[list[dict[str, Cell]]]:

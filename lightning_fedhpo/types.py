@@ -6,10 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 Config = Mapping[str, Any]
 """Hyperparameter names and their values: one point of the client or of the server space."""
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Return a configuration without numpy's numbers, which a safely loaded checkpoint cannot hold.
+
+    >>> plain({"lr": np.float64(0.5), "epochs": 2})
+    {'lr': 0.5, 'epochs': 2}
+    """
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in config.items()}
+
 
 SPLITS = ("train", "val", "test")
 """A client's own parts: T, V and E in the papers."""

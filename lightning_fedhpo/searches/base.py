@@ -8,11 +8,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.tuners.base import check_beside_loop
 from lightning_fedhpo.types import Config, RoundContext
 
 
@@ -38,12 +39,18 @@ class Search(Callback):
     def __init__(self, space: SearchSpace, budget: int) -> None:
         if not isinstance(space, SearchSpace):
             raise TypeError(f"`space` must be a SearchSpace, got {space!r}.")
+        if not space.client and not space.server:
+            raise ValueError("`space` must have a hyperparameter to search, got an empty SearchSpace().")
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
             raise ValueError(f"`budget` must be a whole number of rounds of at least 1, got {budget!r}.")
         self.space = space
         self.budget = budget
         self._tuned: frozenset[str] = frozenset()
         self._pinned: frozenset[str] = frozenset()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse a Trainer without the loop that asks a search."""
+        check_beside_loop(self, trainer, stage)
 
     @property
     @abstractmethod

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
+
+
+def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
+    """Refuse to stand in a Trainer that would train as if the callback were not there."""
+    if stage == "fit" and not any(getattr(other, "is_federated_loop", False) for other in trainer.callbacks):
+        name = type(callback).__name__
+        raise MisconfigurationException(
+            f"{name} has no FederatedLoop beside it, so this Trainer would train without clients and tune nothing: "
+            f"Trainer(callbacks=[FederatedLoop(...), {name}(...)])."
+        )
 
 
 class Tuner(Callback):
@@ -33,11 +44,21 @@ class Tuner(Callback):
     client_names: Sequence[str] = ()
     """The client hyperparameters that this tuner sets, bound and checked before the first round."""
 
+    needs_scores: bool = False
+    """Whether it learns from scores, so that there has to be a monitor."""
+
     needs_before: bool = False
     """Whether clients have to be scored before they train, too."""
 
     leader: int | None = None
     """The number of the best arm, kept by the loop."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse a Trainer without the loop that asks a tuner."""
+        check_beside_loop(self, trainer, stage)
+
+    def reset(self) -> None:
+        """Forget earlier runs: called where a new one begins, and not where one goes on."""
 
     def server(self, arm: int, seed: int) -> Config:
         """Return what is set for the server of a new arm; a search draws the rest."""

@@ -86,10 +86,15 @@ class FedEx(Tuner):
         self.factorized = factorized
         self.deploy = deploy
         self.client_names = tuple(space.client)
+        self.needs_scores = True
         self.needs_before = objective == "diff"
         self._arms: dict[int, ArmState] = {}
 
     # ------------------------------------------------------------------ the tuner's part of a round
+
+    def reset(self) -> None:
+        """Forget every arm."""
+        self._arms = {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Draw a configuration for every client from the arm's distribution."""

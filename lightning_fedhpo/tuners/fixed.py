@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, RoundContext, Suggestion
+from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
 
 
 class Fixed(Tuner):
@@ -23,8 +23,8 @@ class Fixed(Tuner):
     """
 
     def __init__(self, client: Mapping[str, Any] | None = None, server: Mapping[str, Any] | None = None) -> None:
-        self._client = dict(client or {})
-        self._server = dict(server or {})
+        self._client = plain(client or {})
+        self._server = plain(server or {})
         self.client_names = tuple(self._client)
 
     def server(self, arm: int, seed: int) -> Config:

@@ -63,18 +63,26 @@ class MultiplicativeWeights(Tuner):
         self.size = configs
         self.rounds = rounds
         self.client_names = tuple(space.client)
+        self.needs_scores = True
+        self._planned = rounds or 1
         self._weights: dict[int, Logs] = {}
         self._candidates: dict[int, list[dict[str, Any]]] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Take the number of rounds from the Trainer, where it is not given."""
-        if stage == "fit" and self.rounds is None:
-            if not trainer.max_epochs or trainer.max_epochs < 0:
-                raise MisconfigurationException(
-                    "the step of multiplicative weights depends on the number of rounds, which Trainer(max_epochs="
-                    f"{trainer.max_epochs}) leaves open: give MultiplicativeWeights(rounds=...)."
-                )
-            self.rounds = trainer.max_epochs
+        super().setup(trainer, pl_module, stage)
+        if stage != "fit" or self.rounds is not None:
+            return
+        if not trainer.max_epochs or trainer.max_epochs < 0:
+            raise MisconfigurationException(
+                "the step of multiplicative weights depends on the number of rounds, which Trainer(max_epochs="
+                f"{trainer.max_epochs}) leaves open: give MultiplicativeWeights(rounds=...)."
+            )
+        self._planned = trainer.max_epochs
+
+    def reset(self) -> None:
+        """Forget every arm."""
+        self._weights, self._candidates = {}, {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Draw a configuration for every client."""
@@ -92,7 +100,7 @@ class MultiplicativeWeights(Tuner):
             if result.score_after is not None and math.isfinite(result.score_after)
         ]
         chosen, losses = [place for place, _ in told], [loss for _, loss in told]
-        self._weights[arm.index] = reweighted(z, chosen, losses, self.rounds or 1)
+        self._weights[arm.index] = reweighted(z, chosen, losses, self._planned)
 
     def best(self, arm: Arm) -> Config:
         """Return the most likely configuration."""
@@ -126,7 +134,7 @@ class MultiplicativeWeights(Tuner):
             "name": "MultiplicativeWeights",
             "space": self.space.to_dict()["client"],
             "configs": self.size,
-            "rounds": self.rounds,
+            "rounds": self._planned,
         }
 
     def state_dict(self) -> dict[str, Any]:

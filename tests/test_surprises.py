@@ -1,0 +1,175 @@
+"""Mistakes and surprises that a stranger has met: each was once accepted without a word, or went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedProx,
+    Fixed,
+    Float,
+    MultiplicativeWeights,
+    RandomSearch,
+    SearchSpace,
+    Tuner,
+)
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.types import Suggestion
+
+SPACE = SearchSpace(client={"lr": Float(1e-3, 0.5, log=True)})
+
+
+@pytest.mark.parametrize(
+    "options", [{"gradient_clip_val": 1.0}, {"accumulate_grad_batches": 2}, {"profiler": "simple"}], ids=str
+)
+def test_the_proximal_term_is_tunable_on_lightnings_own_loops(options: dict[str, Any]) -> None:
+    space = SearchSpace(client={"prox_mu": Float(0.1, 5.0)})
+    fed = FederatedLoop(FedProx(mu=0.0), cohort=3)
+    quiet_trainer(1, fed, FedEx(space, configs=3, epsilon=1.0), **options).fit(ToyModule(), datamodule=toy_data())
+    assert len(set(fed.result.jobs["prox_mu"])) > 1
+
+
+class Late(ToyModule):
+    """Makes what it needs, and the weights it begins with, when training starts."""
+
+    def on_train_start(self) -> None:
+        self.seen = torch.zeros(1)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.zero_()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen += 1
+        return super().training_step(batch, batch_idx)
+
+
+def test_what_on_train_start_makes_is_there_and_counts() -> None:
+    module, fed = Late(), FederatedLoop(cohort=3, score_before=True)
+    quiet_trainer(1, fed).fit(module, datamodule=toy_data())
+    assert fed.result.jobs["score_before"] == pytest.approx([np.log(3)] * 3), "all weights are zero"
+
+
+class Frozen(Callback):
+    """Keeps a layer in eval mode, as callbacks do that freeze a backbone."""
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.net[2].eval()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:
+        assert not pl_module.net[2].training
+        assert pl_module.net[0].training
+
+
+def test_a_layer_in_eval_mode_stays_there_from_job_to_job() -> None:
+    quiet_trainer(2, FederatedLoop(cohort=3), Frozen()).fit(ToyModule(dropout=0.5), datamodule=toy_data())
+
+
+@pytest.mark.parametrize("make", [lambda: FedEx(SPACE, configs=4), lambda: MultiplicativeWeights(SPACE, configs=4)])
+def test_a_tuner_forgets_the_run_before(make: Any) -> None:
+    used, results = make(), []
+    for tuner in (used, used, make()):
+        fed, _, _ = toy_run(3, tuner, seed=len(results))
+        results.append(fed.result)
+    again, _, _ = toy_run(3, make(), seed=1)
+    assert results[1].jobs == again.result.jobs
+    assert results[1].history == again.result.history
+
+
+@pytest.mark.parametrize("callback", [lambda: FedEx(SPACE), lambda: RandomSearch(SPACE, 4, 2), lambda: Fixed()])
+def test_without_a_loop_nobody_is_asked(callback: Any) -> None:
+    with pytest.raises(Exception, match="no FederatedLoop beside it"):
+        quiet_trainer(1, callback()).fit(ToyModule(), datamodule=toy_data())
+
+
+@pytest.mark.parametrize("callback", [lambda: FedEx(SPACE), lambda: RandomSearch(SPACE, 4, 2)])
+def test_without_scores_nothing_is_learnt(callback: Any) -> None:
+    with pytest.raises(Exception, match="learns from clients' scores"):
+        toy_run(2, callback(), monitor=None)
+
+
+class Sloppy(Tuner):
+    """Suggests what it has not announced, or too little."""
+
+    def __init__(self, config: dict[str, Any], count: int | None = None) -> None:
+        self.config, self.count = config, count
+
+    def suggest(self, arm: Any, cohort: Any, context: Any) -> list[Suggestion]:
+        return [Suggestion(self.config)] * (len(cohort) if self.count is None else self.count)
+
+
+def test_suggestions_that_would_not_take_effect() -> None:
+    with pytest.raises(ValueError, match="suggests lr, which would not take effect: its `client_names` are empty"):
+        toy_run(1, Sloppy({"lr": 0.5}))
+    with pytest.raises(ValueError, match="one suggestion a client: 3, got 2"):
+        toy_run(1, Sloppy({}, count=2))
+
+
+def test_numbers_of_numpy_are_saved_as_numbers(tmp_path: Any) -> None:
+    keep = ModelCheckpoint(tmp_path, save_last=True, every_n_epochs=1)
+    fixed = Fixed({"lr": np.float64(0.05), "epochs": np.int64(2)}, {"momentum": np.float32(0.5)})
+    fed = FederatedLoop(cohort=3)
+    quiet_trainer(2, fed, fixed, keep, enable_checkpointing=True).fit(ToyModule(), datamodule=toy_data())
+    torch.load(tmp_path / "last.ckpt", weights_only=True)
+
+
+def test_any_metric_can_be_watched(tmp_path: Any) -> None:
+    keep = ModelCheckpoint(tmp_path, monitor="val_acc", mode="max")
+    stop = EarlyStopping("val_acc", mode="max", patience=50)
+    fed = FederatedLoop(cohort=3)
+    trainer = quiet_trainer(3, fed, keep, stop, enable_checkpointing=True)
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    accuracies = fed.result.history["val/val_acc_personalized"]
+    assert float(keep.best_model_score) == pytest.approx(max(accuracies))
+
+
+def test_evaluate_takes_the_model_of_its_run_and_leaves_it_as_it_was() -> None:
+    module, data, fed = ToyModule(dropout=0.1), toy_data(), FederatedLoop(cohort=3)
+    trainer = quiet_trainer(2, fed, Fixed({"dropout": 0.4}))
+    trainer.fit(module, datamodule=data)
+    fed.evaluate(trainer, module, data)
+    assert module.net[2].p == 0.4
+    with pytest.raises(ValueError, match="the model that `fit` got"):
+        fed.evaluate(trainer, ToyModule(), data)
+
+
+def test_clients_of_another_federation_have_no_parts_of_their_own() -> None:
+    module, fed = ToyModule(), FederatedLoop(FedAvg(local="net.3.*"), cohort=8)
+    trainer = quiet_trainer(4, fed)
+    trainer.fit(module, datamodule=toy_data())
+    other = toy_data(seed=5)
+    strangers = fed.evaluate(trainer, module, other)["global"]
+    fed.arms[0].personal.clear()
+    assert strangers == fed.evaluate(trainer, module, other)["global"]
+
+
+def test_a_limited_test_is_limited() -> None:
+    data, module, fed = toy_data(eval_batch_size=1, fractions=(0.5, 0.1, 0.4)), ToyModule(), FederatedLoop(cohort=3)
+    trainer = quiet_trainer(1, fed, limit_test_batches=1)
+    trainer.fit(module, datamodule=data)
+    accuracies = fed.evaluate(trainer, module, data).clients["global/test_acc"]
+    assert set(accuracies) <= {0.0, 1.0}, "one example each"
+
+
+@pytest.mark.parametrize("seed", ["1", -1, 2**63, 1.5, True])
+def test_seeds_that_are_none(seed: Any) -> None:
+    with pytest.raises(ValueError, match="`seed` must be a whole number"):
+        FederatedLoop(seed=seed)
+
+
+def test_an_empty_space_is_nothing_to_search() -> None:
+    with pytest.raises(ValueError, match="a hyperparameter to search"):
+        RandomSearch(SearchSpace(), 4, 2)
+
+
+def test_choices_of_one_are_no_contrast() -> None:
+    fed, _, _ = toy_run(1, FedEx(SearchSpace(client={"epochs": Choice([2])}), configs=2))
+    assert set(fed.result.jobs["epochs"]) == {2}
