@@ -4,6 +4,12 @@ A name reaches, in this order: the local loop (``epochs``, ``batch_size``), the 
 parameter groups (``lr``, ``momentum``, ``weight_decay``; ``beta1`` and ``beta2`` are the two of ``betas``), the dropout
 layers (``dropout``), or an attribute by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches
 nothing is an error that lists what there is.
+
+Where an optimizer has several parameter groups, or the module several optimizers, a value is that of the first group
+whose own is not zero. The others keep their author's ratio to it in what is an amount (``lr``, ``max_lr``,
+``weight_decay``) and are set alike in everything else; a group whose own value is zero keeps it, so that biases without
+weight decay stay without. Where all are zero, all are set. ``lr.1`` is the second group's alone, counted over all
+optimizers in order, and goes over ``lr``.
 """
 
 from __future__ import annotations
@@ -16,12 +22,13 @@ import torch
 from torch import nn
 
 from lightning_fedhpo import schedules
+from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.groups import BETAS, checked, group_of, portion, shared
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.types import Config
 
 LOOP = ("epochs", "batch_size")
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_BETAS = {"beta1": 0, "beta2": 1}
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Binding:
         self._groups = optimizers.own
         self._module = module
         self._targets = {name: self._resolve(name) for name in names}
+        self._order = sorted(self._targets, key=lambda name: group_of(name)[1] is not None)  # one group's goes over all
         self._original = {name: target.read() for name, target in self._targets.items()}
         reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
         self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
@@ -94,7 +102,8 @@ class Binding:
         self.settings.batch_size = self._defaults.batch_size
         self.settings.algorithm.update(self._defaults.algorithm)
         used = {}
-        for name, target in self._targets.items():
+        for name in self._order:
+            target = self._targets[name]
             if name in config:
                 target.write(config[name])
             elif target.restore is not None:
@@ -134,60 +143,67 @@ class Binding:
             values = self.settings.algorithm
             return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
         target = self._group_target(name) or (self._dropout_target() if name == "dropout" else None)
-        target = target or (_attribute_target(self._module, name) if "." in name else None)
+        is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
+        target = target or (_attribute_target(self._module, name) if "." in name and is_path else None)
         if target is None:
             raise ValueError(self._nothing(name))
         return target
 
     def _nothing(self, name: str) -> str:
         keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
-        names = [*LOOP, *self.settings.algorithm, *sorted(keys), *(_BETAS if "betas" in keys else ())]
+        names = [*LOOP, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
         names += ["dropout"] if self._dropouts() else []
         reason = ""
         if name == "dropout":
             reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."
         return (
-            f"hyperparameter {name!r} reaches nothing in this run.{reason} There are: {', '.join(names)}, and any "
-            "attribute by path, as `module.<attribute>` or `hparams.<name>`."
+            f"hyperparameter {name!r} reaches nothing in this run.{reason} There are: {', '.join(names)}; one "
+            f"optimizer group's, as `lr.0`, of {len(self._flat())}; and any attribute by path, as `module.<attribute>` "
+            "or `hparams.<name>`."
         )
 
     def _loop_target(self, name: str) -> Target:
         settings = self.settings
 
         def write(value: Any) -> None:
-            if value != int(value) or value < 1:
+            if not is_number(value) or value != int(value) or value < 1:
                 raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
             setattr(settings, name, int(value))
 
         return Target(write, lambda: getattr(settings, name), "the local loop")
 
     def _group_target(self, name: str) -> Target | None:
-        key = "betas" if name in _BETAS else name
+        general, number = group_of(name)
+        key = "betas" if general in BETAS else general
         highest = schedules.highest_rate(self._schedulers) if name == "max_lr" else None
         if highest is not None:
-            return Target(*highest, "the schedule's highest learning rate")
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if key in group]
-        if not groups or key == "params":
+            write, read = highest
+            return Target(lambda value: write(checked(name, value)), read, "the schedule's highest learning rate")
+        groups = shared(self._optimizers, self._groups, general, number)
+        if not groups:
             return None
-        if name == "lr" and self._schedulers:
-            return Target(*schedules.base_rate(groups, self._schedulers), "the schedulers' base learning rate")
-        place = f"the optimizer's {key!r}"
-        if name in _BETAS:
-            at = _BETAS[name]
+        schedules.check_not_cycled(key, general, self._schedulers)
+        if general == "lr" and self._schedulers:
+            base, read = schedules.base_rate(groups, self._schedulers)
+            return Target(lambda value: base(checked(name, value)), read, "the schedulers' base learning rate")
+        reference = next(group for group, share in groups if share == 1.0)
+        place = f"the optimizer's {key!r}" + ("" if number is None else f" in group {number}")
+        if general in BETAS:
+            at = BETAS[general]
 
             def write_beta(value: Any) -> None:
-                for group in groups:
+                for group, share in groups:
                     betas = list(group["betas"])
-                    betas[at] = value
+                    betas[at] = portion(checked(general, value), share)
                     group["betas"] = tuple(betas)
 
-            return Target(write_beta, lambda: groups[0]["betas"][at], place)
+            return Target(write_beta, lambda: reference["betas"][at], place)
 
-        def write(value: Any) -> None:
-            for group in groups:
-                group[key] = value
+        def write_key(value: Any) -> None:
+            for group, share in groups:
+                group[key] = portion(checked(general, value), share)
 
-        return Target(write, lambda: groups[0][key], place)
+        return Target(write_key, lambda: reference[key], place)
 
     def _dropouts(self) -> list[tuple[nn.Module, str]]:
         layers: list[tuple[nn.Module, str]] = []
@@ -204,7 +220,7 @@ class Binding:
             return None
 
         def write(value: Any) -> None:
-            if not 0 <= value <= 1:
+            if not is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`dropout` must be in [0, 1], got {value!r}.")
             for layer, attribute in layers:
                 setattr(layer, attribute, value)

@@ -128,8 +128,13 @@ def check_cohort(cohort: int, clients: int) -> None:
 
 
 def check_server(algorithm: Algorithm, fixed: Config, search: Search | None) -> None:
-    """Refuse server hyperparameters that the method does not have."""
+    """Refuse server hyperparameters that the method does not have, and values that it cannot take."""
     algorithm.check("server", [*fixed, *(search.server_names if search is not None else ())])
+    algorithm.check_values("server", fixed)
+    if search is not None:
+        for name in search.server_names:
+            for value in search.space.edges(name, "server"):
+                algorithm.check_values("server", {name: value})
 
 
 def check_scores(monitor: str | None, tuner: Tuner, search: Search | None) -> None:

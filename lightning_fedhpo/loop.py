@@ -257,6 +257,8 @@ class FederatedLoop(Callback):
             checks.check_identity(saved["identity"], self._identity())
         settings = Settings(self.seed, self.epochs, self.monitor, self.on_error, self.verify)
         tuning = tuned(self.tuner, self.search, self.seed)
+        if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
+            self._executor.state.traces.wipe()
         with seeding.preserved():
             self._prepared = prepare(
                 trainer,

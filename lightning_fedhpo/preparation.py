@@ -8,52 +8,32 @@ has been spent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor, all_finite
+from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
-from lightning_fedhpo.proof import Outcome, check_effect
+from lightning_fedhpo.proof import check_effect
 from lightning_fedhpo.searches.base import Search
-from lightning_fedhpo.state import (
-    ModuleState,
-    changed_attributes,
-    is_cache,
-    lazy_parameters,
-    module_state,
-    named_state,
-    plain_attributes,
-)
+from lightning_fedhpo.state import ModuleState, lazy_parameters, module_state, named_state
+from lightning_fedhpo.traces import Traces
+from lightning_fedhpo.trial import Settings, Trial
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
-TRIAL_STEPS = 3
-"""Steps of a trial: momentum shows in the second, a proximal term too."""
+__all__ = ["Prepared", "Settings", "Tuned", "prepare", "tuned"]
 
 TRIAL_CLIENTS = 5
 """How many clients are tried until one of them trains without an error to a finite model."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The run's settings that its preparation needs."""
-
-    seed: int
-    epochs: int
-    monitor: str | None
-    on_error: Literal["raise", "drop"]
-    verify: bool
 
 
 @dataclass(frozen=True)
@@ -73,15 +53,22 @@ class Tuned:
         names: The client hyperparameters to bind.
         config: A configuration as clients may get it.
         contrasts: For each name two values that ought to make a difference, where there are two.
+        edges: For each name that is drawn from a space the values by which it is checked.
     """
 
     names: list[str]
     config: Config
     contrasts: Mapping[str, tuple[Any, Any] | None]
+    edges: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def values(self, name: str) -> list[Any]:
         """Return the ends of what a hyperparameter may be, nothing where nobody sets it."""
         return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
+
+    def bases(self, name: str) -> list[Config]:
+        """Return configurations in which a hyperparameter may show: as drawn, and with the others at either end."""
+        ends = [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
+        return [self.config, *({**end, name: self.config[name]} if name in self.config else end for end in ends)]
 
 
 def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
@@ -90,7 +77,10 @@ def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
     config = {} if search is None else search.draft(0, seed).client
     contrasts = {name: search.space.ends(name) for name in drawn} if search is not None else {}
     contrasts |= {name: tuner.contrast(name) for name in tuner.client_names}
-    return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts)
+    edges = {name: search.space.edges(name) for name in drawn} if search is not None else {}
+    if tuner.space is not None:
+        edges |= {name: tuner.space.edges(name) for name in tuner.client_names if name in tuner.space.client}
+    return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts, edges)
 
 
 def prepare(
@@ -127,6 +117,8 @@ def prepare(
     if lazy_parameters(module):
         _build_lazy(local, data, clients[0], settings.seed)
     binding = Binding(module, optimizers, local_settings, tuning.names)
+    _check_values(tuning, binding, algorithm)
+    traces = Traces(module, settings.seed)
 
     def executor(state: ModuleState) -> SequentialExecutor:
         holder[:] = [
@@ -139,121 +131,40 @@ def prepare(
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trained in named_state(module) if trained]  # a trial may freeze some for a while
-    trial = Trial(executor(module_state(module, (), ())), data, settings, start)
+    longest = max(2, settings.epochs, *map(int, tuning.values("epochs")))
+    trial = Trial(executor(module_state(module, (), (), traces)), data, settings, start, longest, limits[0])
     config = tuning.config
     try:
         changed = trial.choose(clients, config)
-        attributes = trial.attributes
         for name in binding.names if settings.verify else ():
             values = tuning.contrasts[name]
             if values is None and name in config and config[name] != binding.original(name):
                 values = config[name], binding.original(name)
             if values is not None and values[0] != values[1] and name not in LOOP:
-                check_effect(name, values, config, lambda config: trial.run(config)[0])
+                check_effect(name, values, tuning.bases(name), trial.outcome)
     finally:
         binding.restore()
     changed = list(moving) if moving is not None else changed
-    state = module_state(module, algorithm.local, changed, attributes, training)
+    state = module_state(module, algorithm.local, changed, traces, training)
     return Prepared(executor(state), data, [name for name in changed if name in state.names[2]])
 
 
-class ClientError(RuntimeError):
-    """A client's training has raised."""
-
-
-class Trial:
-    """Trains one client for a few steps, always from the same start with the same randomness."""
-
-    def __init__(
-        self,
-        executor: SequentialExecutor,
-        data: FederatedData,
-        settings: Settings,
-        start: dict[str, torch.Tensor],
-    ) -> None:
-        self._executor = executor
-        self._data = data
-        self._client = 0
-        self._settings = settings
-        self._start = start
-        self.attributes: list[tuple[torch.nn.Module, str, Any]] = []
-
-    def choose(self, clients: Sequence[int], config: Config) -> list[str]:
-        """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
-
-        A client that diverges proves nothing: whatever is tuned, it ends in nan. One that raises is passed over where
-        the run would go on without it.
-        """
-        for client in clients:
-            self._client, last = client, client == clients[-1]
-            try:
-                (weights, _), changed = self.run(config)
-            except ClientError:
-                if last or self._settings.on_error == "raise":
-                    raise
-                continue
-            if last or all_finite(weights):
-                break
-        return changed
-
-    def run(self, config: Config) -> tuple[Outcome, list[str]]:
-        """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
-        executor, local = self._executor, self._executor.local
-        module, monitor = local.module, self._settings.monitor
-        received = [tensor.detach().clone() for tensor in executor.state.weights]
-        executor.receive(received, config)
-        attributes = plain_attributes(module)
-        seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
-        generator = torch.Generator().manual_seed(seeding.key(self._settings.seed, seeding.BATCHES))
-        batch_size = executor.binding.settings.batch_size
-        steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
-        try:
-            scores: dict[str, float] = {}
-            try:
-                local.train(self._data.examples(self._client, "train"), steps, batch_size, generator, max_steps=steps)
-                local.recorder.finish()
-                if monitor is not None:
-                    scores = local.evaluate(self._data.examples(self._client, "val"), limit=1)
-            except MisconfigurationException:
-                raise  # the module's fault, whoever the client is
-            except Exception as error:
-                raise ClientError(
-                    f"client {self._client} failed before the first round, when the module was tried with "
-                    f"{dict(config)}: {type(error).__name__}: {error}"
-                ) from error
-            if monitor is not None and monitor not in scores:
-                raise ValueError(
-                    f"`monitor={monitor!r}` is not among what `validation_step` logs or returns: "
-                    f"{', '.join(scores) or 'nothing'}. Name one of these, or log it."
-                )
-            weights = [tensor.detach().clone() for tensor in executor.state.weights]
-            changed = [
-                name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
-            ]
-        finally:
-            with torch.no_grad():
-                for name, tensor, _ in named_state(module):
-                    if self._known(name, tensor):
-                        tensor.copy_(self._start[name])
-                        tensor.grad = None
-            self.attributes = changed_attributes(attributes, module)
-            for owner, name, value in self.attributes:
-                vars(owner)[name] = value
-        return (weights, scores), changed
-
-    def _differs(self, name: str, tensor: torch.Tensor) -> bool:
-        if self._known(name, tensor):
-            start = self._start[name]
-            return bool(((tensor != start) & ~(tensor.isnan() & start.isnan())).any())
-        if not is_cache(self._executor.local.module, name):
-            raise ValueError(
-                f"buffer {name!r} must have its shape before clients train, it has {tuple(tensor.shape)} only "
-                "afterwards: register it in `__init__`, or with persistent=False if it is only a cache."
-            )
-        return False
-
-    def _known(self, name: str, tensor: torch.Tensor) -> bool:
-        return name in self._start and self._start[name].shape == tensor.shape
+def _check_values(tuning: Tuned, binding: Binding, algorithm: Algorithm) -> None:
+    """Set every hyperparameter to the ends of what it may be: what cannot be set is found before the first round."""
+    try:
+        for name in binding.names:
+            for value in [*tuning.edges.get(name, ()), *tuning.values(name)]:
+                try:
+                    if name in algorithm.client:
+                        algorithm.check_values("client", {name: value})
+                    binding.apply({name: value})
+                except (TypeError, ValueError) as error:
+                    kind = TypeError if isinstance(error, TypeError) else ValueError
+                    raise kind(
+                        f"hyperparameter {name!r} may become {value!r} in this run, which cannot be: {error}"
+                    ) from error
+    finally:
+        binding.restore()
 
 
 def _trial_clients(data: FederatedData, monitor: str | None) -> list[int]:

@@ -1,7 +1,7 @@
 """How a learning rate is set where a schedule owns it: as if the module had been built with it from the start.
 
 Most schedules are a factor times a base that they keep. ``OneCycleLR`` and ``CyclicLR`` go between rates of their own,
-of which the highest, ``max_lr``, can be set.
+of which the highest, ``max_lr``, can be set. Rates of several groups keep the ratios that their author gave them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ Access = tuple[Callable[[Any], None], Callable[[], Any]]
 """Sets a value, and reads it back."""
 
 
-def base_rate(groups: Sequence[dict[str, Any]], schedulers: Iterable[Any]) -> Access:
+Groups = Sequence[tuple[dict[str, Any], float]]
+"""Parameter groups, each with its share of the value: the first one's is 1."""
+
+
+def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
     """Return access to the learning rate that schedules start from."""
     nested = list(flattened(schedulers))
     owners = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
@@ -25,21 +29,31 @@ def base_rate(groups: Sequence[dict[str, Any]], schedulers: Iterable[Any]) -> Ac
             "'max_lr' instead, or use another scheduler."
         )
     # At step 0 a schedule is a factor times its base: warm-up starts below one, most others at one.
-    factors = [group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group in groups]
-    based = [scheduler for scheduler in nested if hasattr(scheduler, "base_lrs")]
+    factors = [group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group, _ in groups]
+    shares = {id(group): share for group, share in groups}
+    based = [
+        (scheduler, at, shares[id(group)])
+        for scheduler in nested
+        if hasattr(scheduler, "base_lrs")
+        for at, group in enumerate(scheduler.optimizer.param_groups)
+        if id(group) in shares
+    ]
 
     def write(value: Any) -> None:
-        for group, factor in zip(groups, factors, strict=True):
-            group["lr"] = value * factor
+        for (group, share), factor in zip(groups, factors, strict=True):
+            group["lr"] = value * share * factor
             if "initial_lr" in group:
-                group["initial_lr"] = value
-        for scheduler in based:
-            scheduler.base_lrs = [value] * len(scheduler.base_lrs)
+                group["initial_lr"] = value * share
+        for scheduler, at, share in based:
+            scheduler.base_lrs = [*scheduler.base_lrs[:at], value * share, *scheduler.base_lrs[at + 1 :]]
             if hasattr(scheduler, "_last_lr"):
                 scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
 
+    reference = next(group for group, share in groups if share == 1.0)
+    places = [(scheduler, at) for scheduler, at, share in based if scheduler.optimizer.param_groups[at] is reference]
+
     def read() -> Any:
-        return based[0].base_lrs[0] if based else groups[0]["lr"]
+        return places[0][0].base_lrs[places[0][1]] if places else reference["lr"]
 
     return write, read
 
@@ -49,21 +63,39 @@ def highest_rate(schedulers: Iterable[Any]) -> Access | None:
     cycles = [scheduler for scheduler in flattened(schedulers) if isinstance(scheduler, OneCycleLR | CyclicLR)]
     if not cycles:
         return None
+    own = [rate for cycle in cycles for rate in _highest(cycle)]
+    shares = [rate / own[0] if own[0] else 1.0 for rate in own]
 
     def write(value: Any) -> None:
+        left = iter(shares)
         for cycle in cycles:
             if isinstance(cycle, CyclicLR):
-                cycle.max_lrs = [value] * len(cycle.max_lrs)
+                cycle.max_lrs = [value * next(left) for _ in cycle.max_lrs]
                 continue
             for group in cycle.optimizer.param_groups:  # its other rates are fractions of the highest
-                share = value / group["max_lr"]
-                group.update({key: group[key] * share for key in ("lr", "initial_lr", "min_lr")}, max_lr=value)
+                highest = value * next(left)
+                change = highest / group["max_lr"]
+                group.update({key: group[key] * change for key in ("lr", "initial_lr", "min_lr")}, max_lr=highest)
 
-    def read() -> Any:
-        first = cycles[0]
-        return first.max_lrs[0] if isinstance(first, CyclicLR) else first.optimizer.param_groups[0]["max_lr"]
+    return write, lambda: _highest(cycles[0])[0]
 
-    return write, read
+
+def _highest(cycle: OneCycleLR | CyclicLR) -> list[Any]:
+    if isinstance(cycle, CyclicLR):
+        return list(cycle.max_lrs)
+    return [group["max_lr"] for group in cycle.optimizer.param_groups]
+
+
+def check_not_cycled(key: str, name: str, schedulers: Iterable[Any]) -> None:
+    """Refuse a hyperparameter that a schedule writes over at every step, as a cycle does with the momentum."""
+    for scheduler in flattened(schedulers):
+        if isinstance(scheduler, OneCycleLR | CyclicLR) and getattr(scheduler, "cycle_momentum", False):
+            written = "betas" if getattr(scheduler, "use_beta1", False) else "momentum"
+            if key == written and name != "beta2":
+                raise ValueError(
+                    f"hyperparameter {name!r} would not take effect: {type(scheduler).__name__} replaces it by its own "
+                    "at every step. Build the schedule with cycle_momentum=False, or leave it out of the space."
+                )
 
 
 def flattened(schedulers: Iterable[Any]) -> Iterable[Any]:

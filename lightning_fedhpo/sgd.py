@@ -2,7 +2,8 @@
 
 On a small model most of a step of torch's is Python around a handful of additions. Plain SGD is so common, and so
 small, that local training takes its step itself: one call for each operation over all parameters. Whatever is not
-plain (other optimizers, hooks, schedules, fused or differentiable steps) is left to the optimizer.
+plain (other optimizers, hooks, schedules, fused or differentiable steps) is left to the optimizer, also when it only
+becomes so between two steps: a hook that is added, an option that is tuned.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
@@ -25,26 +29,18 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     >>> w.tolist(), plain_sgd(torch.optim.Adam([w])) is None
     ([0.5, 0.5], True)
     """
-    hooks = (
-        "_optimizer_step_pre_hooks",
-        "_optimizer_step_post_hooks",
-        "_optimizer_state_dict_pre_hooks",
-        "_optimizer_state_dict_post_hooks",
-    )
-    plain = (
-        type(optimizer) is SGD
-        and "step" not in vars(optimizer)  # a schedule, or somebody, has wrapped it
-        and not any(getattr(optimizer, name, None) for name in hooks)
-        and all(_is_plain(group) for group in optimizer.param_groups)
-    )
-    if not plain:
+    if type(optimizer) is not SGD or not _is_plain(optimizer):
         return None
-    groups, state, torchs_own = optimizer.param_groups, optimizer.state, optimizer.step
+    groups, state = optimizer.param_groups, optimizer.state
+    if any(p.device.type != "cpu" or p.is_complex() for group in groups for p in group["params"]):
+        return None
 
     @torch.no_grad()
     def step() -> None:
-        if any(p.grad is not None and p.grad.is_sparse for group in groups for p in group["params"]):
-            torchs_own()
+        if not _is_plain(optimizer) or any(
+            p.grad is not None and p.grad.is_sparse for group in groups for p in group["params"]
+        ):
+            optimizer.step()
             return
         for group in groups:
             _step(group, state)
@@ -52,11 +48,15 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     return step
 
 
-def _is_plain(group: dict[str, Any]) -> bool:
-    """Whether a group's options, and its parameters, are those of plain SGD; values are read anew at every step."""
-    options = ("maximize", "fused", "differentiable", "foreach")
-    return not any(group.get(name) for name in options) and all(
-        parameter.device.type == "cpu" and not parameter.is_complex() for parameter in group["params"]
+def _is_plain(optimizer: Optimizer) -> bool:
+    """Whether options and hooks are those of plain SGD; looked at anew at every step, as all values are."""
+    if "step" in vars(optimizer):  # a schedule, or somebody, has wrapped it
+        return False
+    if any(getattr(optimizer, name, None) for name in _HOOKS) or _global_optimizer_pre_hooks:
+        return False
+    return not _global_optimizer_post_hooks and not any(
+        group.get("maximize") or group.get("fused") or group.get("differentiable") or group.get("foreach")
+        for group in optimizer.param_groups
     )
 
 

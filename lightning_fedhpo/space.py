@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from lightning_fedhpo.choice import Choice
-from lightning_fedhpo.dimensions import Dimension, Float, Int, Value, is_whole
+from lightning_fedhpo.dimensions import Dimension, Float, Int, Value, is_number, is_whole
 
 __all__ = ["Choice", "Config", "Dimension", "Float", "Int", "Part", "SearchSpace", "Value", "dimension"]
 
@@ -159,13 +159,35 @@ class SearchSpace:
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
 
     def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
-        """Return the first and the last value of a hyperparameter, None where there is only one.
+        """Return the smallest and the largest value of a hyperparameter, None where there is only one.
 
-        >>> SearchSpace(client={"epochs": Int(1, 5), "seed": Choice([0])}).ends("epochs")
-        (1, 5)
+        Of options that are not all numbers it is the first and the last.
+
+        >>> space = SearchSpace(client={"epochs": Choice([3, 1, 5, 2]), "seed": Choice([0]), "act": Choice(["b", "a"])})
+        >>> space.ends("epochs"), space.ends("seed"), space.ends("act")
+        ((1, 5), None, ('b', 'a'))
         """
-        values = self.part(part)[name].grid(2)
-        return None if values[0] == values[-1] else (values[0], values[-1])
+        dimension_ = self.part(part)[name]
+        if isinstance(dimension_, Choice):
+            options = dimension_.options
+            values = sorted(options) if all(map(is_number, options)) else options  # type: ignore[type-var]  # numbers
+        else:
+            values = dimension_.grid(2)
+        return None if len(values) == 1 else (values[0], values[-1])
+
+    def edges(self, name: str, part: Part = "client") -> list[Value]:
+        """Return the values by which to find out whether all values of a hyperparameter can be set.
+
+        They are all options, or both bounds; of real numbers one more, which is not whole where the bounds are.
+
+        >>> SearchSpace(client={"lr": Float(1.0, 3.0), "epochs": Int(1, 5)}).edges("epochs")
+        [1, 5]
+        """
+        dimension_ = self.part(part)[name]
+        if isinstance(dimension_, Choice):
+            return list(dimension_.options)
+        inner = [dimension_.quantile(0.381966)] if isinstance(dimension_, Float) else []
+        return list(dict.fromkeys([*dimension_.grid(2), *inner]))
 
     def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
         """Return a space with the hyperparameters of all: this one's first, then what each of the others adds.

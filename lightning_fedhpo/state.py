@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torchmetrics import Metric
+
+from lightning_fedhpo.still import Place, Still
+from lightning_fedhpo.traces import Traces
 
 
 def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
@@ -58,7 +60,8 @@ class ModuleState:
         initial_personal: What ``personal`` is on a client that has not trained yet.
         slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
         frozen: The parameters that are not trained, by name.
-        attributes: Numbers, strings and plain tensors that training changes: the object, the name, the initial value.
+        still: All other parameters and buffers, put back after every job.
+        traces: Numbers, containers, generators and whatever else the module keeps in attributes.
     """
 
     weights: list[Tensor]
@@ -67,13 +70,19 @@ class ModuleState:
     names: tuple[list[str], list[str], list[str]]
     initial_personal: list[Tensor]
     slots: list[tuple[dict[str, Any], str, Tensor]]
-    attributes: list[tuple[nn.Module, str, Any]]
     frozen: dict[str, Tensor]
+    still: Still
+    traces: Traces
 
-    def rewind(self) -> None:
-        """Put the module's own counters and the like back: every client begins with those of a new module."""
-        for owner, name, value in self.attributes:
-            vars(owner)[name] = value.clone() if isinstance(value, Tensor) else value
+    def begin(self, *place: int) -> None:
+        """Wipe out what the last job left, before the next one of this round, arm and client."""
+        self.still.begin()
+        self.traces.begin(*place)
+
+    def end(self) -> None:
+        """Close a job: what is not its own is put back, its traces in attributes are noted."""
+        self.traces.end()
+        self.still.end()
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -107,44 +116,15 @@ class ModuleState:
             torch._foreach_copy_(self.personal, list(self.initial_personal if personal is None else personal))
 
 
-def plain_attributes(module: nn.Module) -> dict[tuple[nn.Module, str], Any]:
-    """Return the numbers, strings and tensors that a module and its layers keep beside parameters and buffers.
-
-    Lightning's own and those of torchmetrics objects are left out.
-    """
-    foreign = {"training", *vars(LightningModule())}
-    return {
-        (layer, name): value.detach().clone() if isinstance(value, Tensor) else value
-        for layer in module.modules()
-        if not isinstance(layer, Metric)
-        for name, value in vars(layer).items()
-        if isinstance(value, bool | int | float | str | Tensor) and name not in foreign
-    }
-
-
-def changed_attributes(
-    before: Mapping[tuple[nn.Module, str], Any], module: nn.Module
-) -> list[tuple[nn.Module, str, Any]]:
-    """Return what differs now, with the former values. What was none of these before is taken for a cache."""
-    after = plain_attributes(module)
-    return [(*place, value) for place, value in before.items() if not _equal(value, after.get(place))]
-
-
 def _is_frozen(name: str, tensor: Tensor, trained: set[str]) -> bool:
     return isinstance(tensor, nn.Parameter) and name not in trained
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
-    return type(one) is type(other) and repr(one) == repr(other)
 
 
 def module_state(
     module: nn.Module,
     local: Sequence[str],
     moving: Sequence[str],
-    attributes: Sequence[tuple[nn.Module, str, Any]] = (),
+    traces: Traces,
     training: Sequence[str] = (),
 ) -> ModuleState:
     """Sort the module's tensors.
@@ -153,8 +133,8 @@ def module_state(
         module: The user's module.
         local: Shell patterns of what never leaves the client.
         moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
-            are in every arm and are kept once.
-        attributes: What :func:`changed_attributes` found.
+            are in every arm, are kept once, and are put back after every job.
+        traces: What is kept of the module's attributes.
         training: Names of what trains although it does not require gradients right now.
     """
     weights: dict[str, Tensor] = {}
@@ -177,6 +157,7 @@ def module_state(
         raise ValueError(f"`local` names {', '.join(sorted(unmatched))}, which match nothing in the module: {names}.")
     if not weights:
         raise ValueError("the module has no trained parameter that leaves the client: there is nothing to federate.")
+    sent = {**weights, **buffers, **personal}
     return ModuleState(
         list(weights.values()),
         list(buffers.values()),
@@ -188,6 +169,14 @@ def module_state(
             for name, tensor in {**buffers, **personal}.items()
             if name not in trained_names
         ],
-        list(attributes),
         {name: tensor for name, tensor, _ in named_state(module) if _is_frozen(name, tensor, trained_names)},
+        Still(
+            (
+                Place(*slot(module, name), tensor, name, is_cache(module, name))
+                for name, tensor, _ in named_state(module)
+                if name not in sent
+            ),
+            sent.values(),
+        ),
+        traces,
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_fedhpo import Choice, FederatedLoop, FedEx, FedProx, Fixed, Float, RandomSearch, SearchSpace
+from lightning_fedhpo import Choice, FederatedLoop, FedEx, FedProx, Fixed, Float, Int, RandomSearch, SearchSpace
 from lightning_fedhpo.binding import Binding, LocalSettings
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
@@ -52,7 +52,8 @@ def bound(*names: str) -> tuple[Everything, Binding, torch.optim.Optimizer]:
         ("epochs", 3, lambda m, b, o: [b.settings.epochs]),
         ("batch_size", 8, lambda m, b, o: [b.settings.batch_size]),
         ("prox_mu", 0.5, lambda m, b, o: [b.settings.algorithm["prox_mu"]]),
-        ("lr", 0.3, lambda m, b, o: [group["lr"] for group in o.param_groups]),
+        ("lr", 0.3, lambda m, b, o: [o.param_groups[0]["lr"], o.param_groups[1]["lr"] / 2]),
+        ("lr.1", 0.3, lambda m, b, o: [o.param_groups[1]["lr"]]),
         ("weight_decay", 0.3, lambda m, b, o: [group["weight_decay"] for group in o.param_groups]),
         ("beta1", 0.5, lambda m, b, o: [group["betas"][0] for group in o.param_groups]),
         ("beta2", 0.5, lambda m, b, o: [group["betas"][1] for group in o.param_groups]),
@@ -199,3 +200,147 @@ def test_after_fit_the_module_holds_the_values_to_deploy() -> None:
     fed = run(module, FedEx(space, configs=3, epsilon=1.0))
     assert module.net[2].p == fed.result.best["client"]["dropout"]
     assert module.scale == fed.result.best["client"]["module.scale"]
+
+
+def grouped(*groups: dict[str, float], kind: Any = torch.optim.SGD, schedule: Any = None) -> tuple[Any, Any]:
+    """Return an optimizer with one parameter a group, and what binds names to it."""
+    optimizer = kind([{"params": [nn.Parameter(torch.ones(1))], **group} for group in groups], lr=0.1)
+    schedulers = [schedule(optimizer)] if schedule else []
+    local = LocalOptimizers([optimizer], schedulers)
+    return optimizer, lambda *names: Binding(nn.Linear(1, 1), local, LocalSettings(), names)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "value", "expected"),
+    [
+        ("lr", [0.01, 0.1, 0.0], 0.2, [0.2, 2.0, 0.0]),
+        ("weight_decay", [0.01, 0.0], 0.3, [0.3, 0.0]),
+        ("weight_decay", [0.0, 0.01], 0.3, [0.0, 0.3]),
+        ("weight_decay", [0.0, 0.0], 0.3, [0.3, 0.3]),
+        ("momentum", [0.5, 0.9, 0.0], 0.8, [0.8, 0.8, 0.0]),
+        ("momentum", [0.0, 0.0], 0.8, [0.8, 0.8]),
+    ],
+)
+def test_groups_keep_their_author_s_ratios(name: str, own: list[float], value: float, expected: list[float]) -> None:
+    optimizer, bind = grouped(*({name: number} for number in own))
+    binding = bind(name)
+    assert binding.apply({name: value})[name] == value
+    assert [group[name] for group in optimizer.param_groups] == pytest.approx(expected)
+    binding.restore()
+    assert [group[name] for group in optimizer.param_groups] == own
+
+
+def test_one_group_s_value_goes_over_that_of_all() -> None:
+    optimizer, bind = grouped({"lr": 0.1}, {"lr": 0.2})
+    used = bind("lr.1", "lr").apply({"lr.1": 0.05, "lr": 1.0})
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 0.05]
+    assert (used["lr.1"], used["lr"]) == (0.05, 1.0)
+    with pytest.raises(ValueError, match=r"'lr\.2' reaches nothing"):
+        bind("lr.2")
+
+
+def test_groups_keep_their_ratios_under_a_schedule() -> None:
+    def schedule(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    optimizer, bind = grouped({"lr": 0.1}, {"lr": 0.2}, schedule=schedule)
+    binding = bind("lr")
+    binding.apply({"lr": 1.0})
+    optimizer.step()
+    binding._schedulers[0].step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 1.0])
+    binding.restore()
+    binding = bind("lr.1")
+    assert binding.apply({"lr.1": 0.4})["lr.1"] == 0.4
+    optimizer.step()
+    binding._schedulers[0].step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.2])
+
+
+def test_groups_keep_their_ratios_in_a_cycle() -> None:
+    def schedule(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.1, 0.4], total_steps=9)
+
+    optimizer, bind = grouped({}, {}, schedule=schedule)
+    bind("max_lr").apply({"max_lr": 0.5})
+    assert [group["max_lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(torch.optim.Adam, "beta1"), (torch.optim.Adam, "betas"), (torch.optim.SGD, "momentum")]
+)
+def test_what_a_cycle_writes_over_is_refused(kind: Any, name: str) -> None:
+    def schedule(optimizer: Any, **options: Any) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=9, **options)
+
+    options = {"momentum": 0.9} if name == "momentum" else {}
+    with pytest.raises(ValueError, match=f"'{name}' would not take effect: OneCycleLR .*cycle_momentum=False"):
+        grouped(options, kind=kind, schedule=schedule)[1](name)
+    grouped(options, kind=kind, schedule=lambda optimizer: schedule(optimizer, cycle_momentum=False))[1](name)
+    if kind is torch.optim.Adam:
+        grouped(options, kind=kind, schedule=schedule)[1]("beta2")
+
+
+@pytest.mark.parametrize(
+    ("name", "dimension", "message"),
+    [
+        ("epochs", Int(0, 5), "'epochs' may become 0 in this run, which cannot be: `epochs` must be a whole number"),
+        ("epochs", Float(1.0, 5.0), "'epochs' may become 2.5.*whole number"),
+        ("batch_size", Choice([8, 0, 16]), "'batch_size' may become 0"),
+        ("dropout", Float(0.0, 1.5), "'dropout' may become 1.5"),
+        ("lr", Float(-1.0, 1.0), "'lr' may become -1.0.*zero or more"),
+        ("beta1", Float(0.5, 1.0), r"'beta1' may become 1.0.*\[0, 1\)"),
+        ("prox_mu", Float(-1.0, 1.0), "'prox_mu' may become -1.0.*zero or more"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_bad_ends_of_a_space_are_found_before_the_first_round(
+    name: str, dimension: Any, message: str, seed: int
+) -> None:
+    space = SearchSpace(client={name: dimension})
+    for callback in (FedEx(space, configs=3), RandomSearch(space, budget=4, max_rounds=2)):
+        fed = FederatedLoop(FedProx(), cohort=3, seed=seed)
+        with pytest.raises(ValueError, match=message):
+            quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
+        assert not fed._records.ledger.client_updates
+
+
+@pytest.mark.parametrize("value", ["fast", None, True])
+def test_an_optimizer_s_value_is_a_number(value: Any) -> None:
+    with pytest.raises(TypeError, match="'lr' may become .* `lr` must be a number"):
+        run(Everything(), Fixed(client={"lr": value}))
+
+
+class WarmsUp(ToyModule):
+    """Its learning rate is zero in the first epoch."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, epoch / 2))]
+
+
+class ActsLate(ToyModule):
+    """An attribute that acts from the fifth batch on."""
+
+    late = 1.0
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss: torch.Tensor = super().training_step(batch, batch_idx)
+        return loss * self.late if batch_idx > 4 else loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        (WarmsUp, {"lr": Float(0.01, 1.0, log=True), "epochs": Choice([2, 3])}),
+        (ActsLate, {"module.late": Float(0.5, 2.0)}),
+        (ToyModule, {"momentum": Choice([0.0, 0.9]), "nesterov": Choice([False, True])}),
+        (ToyModule, {"maximize": Choice([False, True])}),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_takes_effect_late_or_beside_others_only_is_not_refused(kind: Any, client: Any, seed: int) -> None:
+    fed = FederatedLoop(cohort=2, seed=seed)
+    data = toy_data(clients=4, examples=480)
+    quiet_trainer(1, fed, FedEx(SearchSpace(client=client), configs=3, epsilon=1.0)).fit(kind(), datamodule=data)
+    assert fed.result.ledger["client_updates"] == 2

@@ -83,6 +83,23 @@ def test_a_changed_learning_rate_is_seen() -> None:
     assert weight.item() == 0.75
 
 
+@pytest.mark.parametrize("change", ["maximize", "hook"])
+def test_what_stops_to_be_plain_is_left_to_torch_from_then_on(change: str) -> None:
+    weight, called = torch.ones(1, requires_grad=True), []
+    optimizer = SGD([weight], lr=0.25)
+    step = plain_sgd(optimizer)
+    assert step is not None
+    weight.grad = torch.ones(1)
+    step()
+    if change == "maximize":
+        optimizer.param_groups[0]["maximize"] = True
+    else:
+        optimizer.register_step_pre_hook(lambda *arguments: called.append(1))
+    step()
+    assert weight.item() == (1.0 if change == "maximize" else 0.5)
+    assert bool(called) == (change == "hook")
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -207,3 +207,25 @@ def test_constructor_refuses(client: Any, error: type[Exception], message: str) 
 def test_from_dict_refuses_other_keys() -> None:
     with pytest.raises(ValueError, match="`client` and `server`"):
         SearchSpace.from_dict({"lr": {"type": "float", "low": 0, "high": 1}})
+
+
+def test_ends_are_the_true_extremes_and_edges_are_all_that_can_be_checked() -> None:
+    space = SearchSpace(
+        client={
+            "epochs": Choice([3, 1, 5, 2]),
+            "act": Choice(["b", "c", "a"]),
+            "flag": Choice([True, False]),
+            "lr": Float(1e-3, 1.0, log=True),
+            "steps": Int(1, 9),
+            "one": Int(2, 2),
+        }
+    )
+    ends = {name: space.ends(name) for name in space.client}
+    assert ends == {
+        "epochs": (1, 5), "act": ("b", "a"), "flag": (True, False), "lr": (1e-3, 1.0), "steps": (1, 9), "one": None,
+    }  # fmt: skip
+    assert space.edges("epochs") == [3, 1, 5, 2]
+    assert space.edges("steps") == [1, 9]
+    low, high, inner = space.edges("lr")
+    assert (low, high) == (1e-3, 1.0)
+    assert low < inner < high

@@ -173,3 +173,13 @@ def test_an_empty_space_is_nothing_to_search() -> None:
 def test_choices_of_one_are_no_contrast() -> None:
     fed, _, _ = toy_run(1, FedEx(SearchSpace(client={"epochs": Choice([2])}), configs=2))
     assert set(fed.result.jobs["epochs"]) == {2}
+
+
+@pytest.mark.parametrize("server", [{"momentum": 1.5}, {"decay": 2.0}, {"lr": 0.0}], ids=str)
+def test_server_values_that_cannot_be_are_refused_before_the_first_round(server: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(server))):
+        toy_run(1, Fixed(server=server))
+    name, value = next(iter(server.items()))
+    space = SearchSpace(server={name: Choice([0.5, value])})
+    with pytest.raises(ValueError, match=name):
+        toy_run(2, RandomSearch(space, budget=4, max_rounds=2))

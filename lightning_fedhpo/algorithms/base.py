@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Algorithm:
     """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
 
     A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
-    :meth:`server_optimizer` to aggregate otherwise, :meth:`local_gradient` to train otherwise.
+    :meth:`server_optimizer` to aggregate otherwise, :meth:`local_gradient` to train otherwise, :meth:`check_values` to
+    say what its hyperparameters can be.
 
     Args:
         client: What local training takes beyond the optimizer's own hyperparameters, with defaults.
@@ -52,6 +54,8 @@ class Algorithm:
         self.server: dict[str, float] = dict(server or {})
         self.weighting = weighting
         self.local = (local,) if isinstance(local, str) else tuple(local)
+        self.check_values("client", self.client)
+        self.check_values("server", self.server)
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the optimizer that will follow the pseudo-gradient ``w - sum n_i w_i``."""
@@ -97,6 +101,18 @@ class Algorithm:
                 f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "
                 f"takes {', '.join(self.server) or 'none'}."
             )
+
+    def check_values(self, side: Literal["client", "server"], values: Config) -> None:
+        """Refuse values that a hyperparameter of this method cannot have.
+
+        Called with the defaults by the constructor, and before the first round with whatever may be set or drawn. A
+        method with rules of its own adds them here.
+        """
+        for name, value in values.items():
+            if not is_number(value):
+                raise TypeError(f"the {side}'s `{name}` must be a number, got {value!r}.")
+        if side == "server":
+            check_server(values.get("lr", 1.0), values.get("momentum", 0.0), values.get("decay", 0.0))
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the method and how it is set."""

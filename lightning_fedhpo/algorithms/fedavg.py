@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from lightning_fedhpo.algorithms.base import Algorithm, check_server
+from lightning_fedhpo.algorithms.base import Algorithm
 
 
 class FedAvg(Algorithm):
@@ -37,5 +37,4 @@ class FedAvg(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        check_server(lr, momentum, decay)
         super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.algorithms.base import Algorithm, check_server
+from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.types import Config
 
 
@@ -134,18 +134,21 @@ class FedOpt(Algorithm):
             )
         defaults = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
         own = {name: defaults[name] if (value := given[name]) is None else value for name in names}
-        check_server(lr, own.get("momentum", 0.0), decay)
-        for name in {"beta1", "beta2"} & own.keys():
-            if not 0 <= own[name] < 1:
-                raise ValueError(f"`{name}` must be in [0, 1), got {own[name]!r}.")
-        if "tau" in own and not own["tau"] > 0:
-            raise ValueError(f"`tau` must be above zero, got {own['tau']!r}: it keeps the step finite.")
         super().__init__(server={"lr": lr, **own, "decay": decay}, weighting=weighting, local=local)
         self.optimizer = optimizer
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the named optimizer."""
         return self._build(weights, config)
+
+    def check_values(self, side: Literal["client", "server"], values: Config) -> None:
+        """Refuse betas and an adaptivity that cannot be, too."""
+        super().check_values(side, values)
+        for name in ("beta1", "beta2"):
+            if not 0 <= values.get(name, 0.0) < 1:
+                raise ValueError(f"`{name}` must be in [0, 1), got {values[name]!r}.")
+        if not (tau := values.get("tau", 1.0)) > 0:
+            raise ValueError(f"`tau` must be above zero, got {tau!r}: it keeps the step finite.")
 
     def identity(self) -> dict[str, Any]:
         """Return the method, how it is set, and which optimizer it uses."""

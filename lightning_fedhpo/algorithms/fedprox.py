@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.algorithms.base import Algorithm, check_server
+from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.types import Config
 
 
@@ -61,9 +61,6 @@ class FedProx(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        check_server(lr, momentum, decay)
-        if not mu >= 0:
-            raise ValueError(f"`mu` must be zero or more, got {mu!r}: below zero it drives the client's model away.")
         super().__init__(
             client={"prox_mu": mu},
             server={"lr": lr, "momentum": momentum, "decay": decay},
@@ -78,3 +75,12 @@ class FedProx(Algorithm):
         mu = hyperparameters["prox_mu"]
         if mu:
             add_proximal_gradient(weights, start, mu * share)
+
+    def check_values(self, side: Literal["client", "server"], values: Config) -> None:
+        """Refuse a proximal term that pushes, too."""
+        super().check_values(side, values)
+        if side == "client" and not (mu := values.get("prox_mu", 0.0)) >= 0:
+            raise ValueError(
+                f"`mu` (`prox_mu` in a space) must be zero or more, got {mu!r}: below zero it drives the client's "
+                "model away."
+            )

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from lightning_fedhpo.algorithms.base import Algorithm, check_server
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.types import Config
 
 
 class Reptile(Algorithm):
@@ -37,7 +38,10 @@ class Reptile(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        check_server(lr, momentum, decay)
-        if lr > 1:
-            raise ValueError(f"Reptile's `lr` must be at most 1, got {lr!r}: use FedAvg to go beyond the mean.")
         super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)
+
+    def check_values(self, side: Literal["client", "server"], values: Config) -> None:
+        """Refuse to go beyond the mean, too."""
+        super().check_values(side, values)
+        if side == "server" and (lr := values.get("lr", 1.0)) > 1:
+            raise ValueError(f"Reptile's `lr` must be at most 1, got {lr!r}: use FedAvg to go beyond the mean.")

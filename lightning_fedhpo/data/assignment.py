@@ -1,4 +1,4 @@
-"""What every partition gives back and checks: an owner for each example, and counts that can be met."""
+"""What every partition gives back, an owner for each example, and what federations check: counts, fractions, seeds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from lightning_fedhpo.data.grouping import Ints, index_type
 from lightning_fedhpo.data.parts import Part
+
+SEEDS = 2**63
+"""Seeds are below this number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +68,30 @@ def check_enough(part: Part, clients: int, minimum: int) -> None:
             f"every client needs at least {minimum} training example(s): {clients} clients need {clients * minimum}, "
             f"there are {len(part)}. Choose fewer `clients`" + (" or a smaller `min_size`." if minimum > 1 else ".")
         )
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Return the fractions of training, validation and test examples, or raise if they are none.
+
+    >>> check_fractions([0.5, 0.5, 0])
+    (0.5, 0.5, 0.0)
+    """
+    values = tuple(float(fraction) for fraction in fractions)
+    if len(values) != 3 or not all(value >= 0 for value in values) or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
+        raise ValueError(
+            "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
+            f"first above 0, got {values}: for instance (0.8, 0.1, 0.1)."
+        )
+    return values[0], values[1], values[2]
+
+
+def check_seed(seed: int) -> int:
+    """Return the seed as a plain number, or raise if draws cannot be made with it.
+
+    >>> check_seed(np.int32(3))
+    3
+    """
+    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not whole or not 0 <= int(seed) < SEEDS:
+        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}: for instance 0.")
+    return int(seed)

@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning import LightningDataModule
+from lightning import LightningDataModule, Trainer
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.data import describe as description
-from lightning_fedhpo.data.assignment import Partition, check_count
+from lightning_fedhpo.data.assignment import Partition, check_count, check_fractions, check_seed
 from lightning_fedhpo.data.columns import as_dataset
-from lightning_fedhpo.data.datamodule import TRANSFER_HOOKS, open_datamodule, overrides
+from lightning_fedhpo.data.datamodule import (
+    SETTINGS,
+    TRANSFER_HOOKS,
+    adopt_hyperparameters,
+    borrowed,
+    borrows,
+    open_datamodule,
+    overrides,
+)
 from lightning_fedhpo.data.examples import Examples
+from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.parts import By
-from lightning_fedhpo.data.splits import Federation, Source, Split, build, fingerprint
+from lightning_fedhpo.data.splits import Federation, Source, Split, build
 from lightning_fedhpo.types import SPLITS
 
 BATCH_SIZE = 32
@@ -40,6 +49,8 @@ class FederatedData(LightningDataModule):
     `drop_last` and batch transfer hooks are kept. It is prepared and set up once, when the clients are first needed,
     and never torn down, since its data sets stay in use. A set it does not have is made from each client's training
     examples, in the ratio of the fractions (and with the training set's transforms); a fraction of 0 leaves it empty.
+    It sees the trainer, and what it knows beside its data is there to be read and set here: its hyperparameters, and
+    public attributes and methods whose names are not taken.
 
     Args:
         dataset: A map-style data set, tensors of equal length in a tuple, a list or a dict (whose batches are dicts
@@ -48,7 +59,8 @@ class FederatedData(LightningDataModule):
         fractions: How a client's examples are split into training, validation and test. Counts are rounded to the
             nearest; a client of three examples or more has at least one of each part whose fraction is above 0, and
             training never ends up empty.
-        seed: Draws the partition and the splits.
+        seed: Draws the partition and the splits. A client's split is a function of the seed, of the client's name or
+            number, and of how many examples it has: other clients do not matter.
         batch_size: The local batch size unless one is set or tuned. Default: the data module's, else 32.
         eval_batch_size: The batch size of validation and test. Default: the data module's for validation, else 512.
         collate_fn: Makes a batch of a list of examples. Default: the data module's, else torch's.
@@ -66,6 +78,8 @@ class FederatedData(LightningDataModule):
         >>> features.shape
         torch.Size([1, 20])
     """
+
+    _module: LightningDataModule | None = None
 
     def __init__(
         self,
@@ -102,10 +116,36 @@ class FederatedData(LightningDataModule):
         if self._module is None:
             self._share_out({"train": Source(as_dataset(dataset))})
             return
-        self.prepare_data_per_node = self._module.prepare_data_per_node
+        for name in SETTINGS:
+            setattr(self, name, getattr(self._module, name))
+        adopt_hyperparameters(self, self._module)
         for name in TRANSFER_HOOKS:  # on the instance, and only if there is one: Lightning asks whether we override it
             if overrides(self._module, name):
                 setattr(self, name, getattr(self._module, name))
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for granted
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an attribute of the data module's."""
+            if hasattr(type(self), name):  # a property of ours that raised an AttributeError: let it say which
+                return super().__getattribute__(name)
+            return borrowed(self, self._module, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set an attribute where it is."""
+            theirs = name not in vars(self) and borrows(self, name) and hasattr(self._module, name)
+            setattr(self._module, name, value) if theirs else super().__setattr__(name, value)
+
+    @property
+    def trainer(self) -> Trainer | None:
+        """The trainer that it was last given to; the data module has the same."""
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Trainer | None) -> None:
+        self._trainer = trainer
+        if self._module is not None:
+            self._module.trainer = trainer
 
     @property
     def clients(self) -> int:
@@ -165,7 +205,11 @@ class FederatedData(LightningDataModule):
         return self._built().parts[split].labels
 
     def fingerprint(self) -> str:
-        """Return a hash of who has which examples in which split: the same federation, the same string."""
+        """Return a hash of who has which examples in which split, and of a sample of their contents.
+
+        The same federation gives the same string, in any process. Contents are sampled from tensors, lists, and labels
+        that are at hand; other examples are not fetched.
+        """
         if self._fingerprint is None:
             self._fingerprint = fingerprint(self._built())
         return self._fingerprint
@@ -184,9 +228,8 @@ class FederatedData(LightningDataModule):
         """Share out the examples, at the first call."""
         if self._module is None or self._federation is not None:
             return
-        if self.trainer is not None:
-            self._module.trainer = self.trainer
         self._share_out(open_datamodule(self._module))
+        adopt_hyperparameters(self, self._module)  # again: it may have saved some in its `setup`
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return a loader of all clients' training examples, shuffled."""
@@ -217,6 +260,11 @@ class FederatedData(LightningDataModule):
         if self._module is not None:
             self._module.load_state_dict(state_dict)
 
+    def on_exception(self, exception: BaseException) -> None:
+        """Tell the data module that the run has broken off."""
+        if self._module is not None:
+            self._module.on_exception(exception)
+
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if self._collate_fn is not None:
             sources = {name: replace(source, collate_fn=self._collate_fn) for name, source in sources.items()}
@@ -243,25 +291,3 @@ class FederatedData(LightningDataModule):
     def _generator(self) -> torch.Generator:
         # A loader without one draws from torch's global generator, even if it does not shuffle.
         return torch.Generator().manual_seed(seeding.key(self.seed, seeding.BATCHES, client=-1))
-
-
-def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
-    """Return the fractions of training, validation and test examples, or raise if they are none.
-
-    >>> check_fractions([0.5, 0.5, 0])
-    (0.5, 0.5, 0.0)
-    """
-    values = tuple(float(fraction) for fraction in fractions)
-    if len(values) != 3 or not all(value >= 0 for value in values) or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
-        raise ValueError(
-            "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
-            f"first above 0, got {values}: for instance (0.8, 0.1, 0.1)."
-        )
-    return values[0], values[1], values[2]
-
-
-def check_seed(seed: int) -> int:
-    """Return the seed, or raise if it is not a whole number of at least 0."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"`seed` must be a whole number of at least 0, got {seed!r}.")
-    return int(seed)

@@ -152,7 +152,7 @@ class Shards:
         >>> import torch
         >>> from lightning_fedhpo.data import FederatedData
         >>> labels = torch.arange(100) % 10
-        >>> data = FederatedData((torch.zeros(100, 3), labels), Shards(clients=20, classes_per_client=2))
+        >>> data = FederatedData((torch.zeros(100, 3), labels), Shards(clients=20), fractions=(1, 0, 0))
         >>> len(set(labels[data.indices(client=7, split="train")].tolist()))
         2
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from lightning_fedhpo.data.assignment import Assignment, Partition
 from lightning_fedhpo.data.columns import columns_of
 from lightning_fedhpo.data.examples import Examples, ItemExamples, TensorExamples, fetch, select
 from lightning_fedhpo.data.grouping import Ints, apportion, cut, group
+from lightning_fedhpo.data.hashing import client_keys, shuffled
 from lightning_fedhpo.data.parts import By, Part
 from lightning_fedhpo.types import SPLITS
 
@@ -123,12 +123,17 @@ def as_is(batch: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All clients: their examples by split, what they are called, and the parts their examples come from."""
+    """All clients: their examples by split, what they are called, and the parts their examples come from.
+
+    `labels` are those the partition has read. A part remembers its labels too, but also those that were asked for
+    later, which what is derived from a federation must not depend on.
+    """
 
     clients: int
     splits: Mapping[str, Split]
     parts: Mapping[str, Part]
     names: NDArray[Any] | None
+    labels: Mapping[str, Ints]
 
 
 def build(
@@ -141,6 +146,7 @@ def build(
     parts = {name: Part(name, source.dataset, targets, alone=len(sources) == 1) for name, source in sources.items()}
     assignment = partition.assign(list(parts.values()), seeding.rng(seed, seeding.PARTITION))
     owners = dict(zip(parts, checked(assignment, list(parts.values()), partition), strict=True))
+    labels = {name: part.labels for name, part in parts.items() if "labels" in vars(part)}
     clients = assignment.clients
     splits = {name: Split(sources[name], *group(owner, clients)) for name, owner in owners.items() if name != "train"}
 
@@ -149,7 +155,11 @@ def build(
         for name, fraction in zip(SPLITS, fractions, strict=True)
     ]
     kept = [fraction / sum(kept) for fraction in kept]
-    order, offsets = group(owners["train"], clients, seeding.rng(seed, seeding.SPLIT) if kept[0] < 1 else None)
+    if kept[0] < 1:
+        names = np.arange(clients) if assignment.names is None else assignment.names
+        order, offsets = shuffled(owners["train"], client_keys(names, seeding.key(seed, seeding.SPLIT)))
+    else:
+        order, offsets = group(owners["train"], clients)
     for name, piece in zip(SPLITS, cut(order, apportion(np.diff(offsets), kept)), strict=True):
         splits.setdefault(name, Split(sources["train"], *piece))
     missing = np.flatnonzero(splits["train"].sizes == 0)
@@ -159,7 +169,8 @@ def build(
             f"{missing[0]}): make fewer clients, or give these no number."
         )
     ordered = {name: splits[name] for name in SPLITS}
-    return Federation(clients, ordered, {name: parts.get(name, parts["train"]) for name in SPLITS}, assignment.names)
+    owned = {name: parts.get(name, parts["train"]) for name in SPLITS}
+    return Federation(clients, ordered, owned, assignment.names, labels)
 
 
 def checked(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> list[Ints]:
@@ -171,19 +182,14 @@ def checked(assignment: Assignment, parts: Sequence[Part], partition: Partition)
         raise ValueError(f"{rule}, got {len(assignment.owners)} array(s) for {len(parts)} part(s).")
     if assignment.clients < 1:
         raise ValueError(f"{rule}, and at least one client, got {assignment.clients}: there is nobody to train.")
+    if assignment.names is not None and len(assignment.names) != assignment.clients:
+        raise ValueError(
+            f"{rule}, and as many names as clients or None, got {len(assignment.names)} name(s) for "
+            f"{assignment.clients} client(s)."
+        )
     for owners, part in zip(assignment.owners, parts, strict=True):
         if len(owners) != len(part) or owners.dtype.kind not in "iu":
             raise ValueError(f"{rule}, got {len(owners)} of {owners.dtype} for the {part.name} set of {len(part)}.")
         if int(owners.min()) < -1 or int(owners.max()) >= assignment.clients:
             raise ValueError(f"{rule}, got {owners.min()} to {owners.max()} with {assignment.clients} clients.")
     return list(assignment.owners)
-
-
-def fingerprint(federation: Federation) -> str:
-    """Return a hash of who has which examples in which split."""
-    digest = blake2b(digest_size=8)
-    for name, split in federation.splits.items():
-        digest.update(f"{name}:{split.source.size}:{split.clients};".encode())
-        digest.update(split.sizes.tobytes())
-        digest.update(split.order.tobytes())
-    return digest.hexdigest()

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.data.assignment import check_count
+from lightning_fedhpo.data.assignment import check_count, check_seed
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.grouping import Floats
 from lightning_fedhpo.data.partition import Natural
@@ -65,7 +65,7 @@ def synthetic_classification(
     """
     check_problem(clients, examples, classes, min_size)
     check_count("features", features)
-    rng = seeding.rng(seed, seeding.SYNTHETIC)
+    rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
     x = (shift * rng.standard_normal((clients, features)))[owner] + rng.standard_normal((len(owner), features))
@@ -122,7 +122,7 @@ def synthetic_images(
     """
     check_problem(clients, examples, classes, min_size)
     check_count("size", size)
-    rng = seeding.rng(seed, seeding.SYNTHETIC)
+    rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
     y = (taste[owner] + rng.gumbel(size=(len(owner), classes))).argmax(axis=1)

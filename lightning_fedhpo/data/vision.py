@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lightning_fedhpo.data.assignment import check_seed
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Natural
 
@@ -46,6 +47,7 @@ def femnist(
         >>> len(femnist(file))
         2
     """
+    check_seed(seed)  # before the file is read, which takes a while
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"`path` must be an .npz file with x, y and writer; there is no file at {path}.")

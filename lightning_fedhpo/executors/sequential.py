@@ -81,7 +81,10 @@ class SequentialExecutor:
     def run_job(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         """Run one job."""
         try:
-            return self._run(job, arm, context)
+            try:
+                return self._run(job, arm, context)
+            finally:
+                self.state.end()
         except Exception as error:
             message = (
                 f"client {job.client} failed in round {job.round} of arm {job.arm} with {dict(job.config)}: "
@@ -130,12 +133,13 @@ class SequentialExecutor:
 
     def prepare(self, job: Job, arm: Arm) -> dict[str, object]:
         """Make the module the one that the client receives: the arm's weights, the job's hyperparameters."""
+        self.state.begin(job.round, job.arm, job.client)
         self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client))
-        self.state.rewind()
         return self.receive(arm.weights, job.config)
 
     def show(self, arm: Arm) -> None:
         """Leave an arm's model in the module, with the author's values on everything that is tuned."""
+        self.state.end()
         self.state.load(arm.weights, arm.buffers, None)
         self.binding.restore()
         for tensor in (*self.state.weights, *self.state.personal):
@@ -151,6 +155,7 @@ class SequentialExecutor:
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""
         settings = self.binding.settings
+        self.state.traces.seed(draw)
         return self.local.train(
             data.examples(client, "train"),
             settings.epochs,

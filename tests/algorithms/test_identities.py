@@ -195,3 +195,23 @@ def test_a_local_pattern_that_matches_nothing_is_refused() -> None:
 def test_wrong_arguments(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "side", "values", "message"),
+    [
+        (FedAvg(), "server", {"lr": 0.0}, "above zero"),
+        (FedAvg(), "server", {"momentum": 1.5}, r"\[0, 1\)"),
+        (FedAvg(), "server", {"decay": 2.0}, "decay"),
+        (FedProx(), "client", {"prox_mu": -1.0}, "`mu`"),
+        (Reptile(), "server", {"lr": 1.5}, "beyond the mean"),
+        (FedOpt("adam"), "server", {"beta1": 1.0}, "`beta1`"),
+        (FedOpt("yogi"), "server", {"tau": 0.0}, "`tau`"),
+    ],
+)
+def test_a_method_knows_what_its_hyperparameters_can_be(algorithm, side, values, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message):
+        algorithm.check_values(side, values)
+    algorithm.check_values("server", {"lr": 0.5})
+    with pytest.raises(TypeError, match=f"the {side}'s .* must be a number, got 'fast'"):
+        algorithm.check_values(side, dict.fromkeys(values, "fast"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import lightning as L  # noqa: N812 - its usual name
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -20,6 +24,7 @@ from torch.utils.data import (
 )
 
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural
+from lightning_fedhpo.data.datamodule import TRANSFER_HOOKS
 
 LABELS = np.random.default_rng(0).integers(0, 4, size=600)
 
@@ -216,6 +221,158 @@ def test_state_and_prediction_are_the_data_modules_own() -> None:
     data.load_state_dict({"calls": 2})
     assert data.state_dict() == {"calls": 2}
     assert FederatedData([torch.zeros(5)], Iid(5)).state_dict() == {}
+
+
+class Knowing(Module):
+    """A data module with attributes that a user's module asks for."""
+
+    mean = 0.5
+
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.width = width
+        self.strength = 1.0
+        self.ended = ""
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.num_classes = 4
+
+    def decode(self, label: int) -> str:
+        return f"class {label} of {self.num_classes}"
+
+    @property
+    def broken(self) -> int:
+        return self.nothing  # type: ignore[attr-defined, no-any-return]
+
+    def on_train_start(self) -> None:
+        """Have a name that is a hook elsewhere."""
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.ended = str(exception)
+
+
+def anything(data: Any) -> Any:
+    """Return what a type checker lets us ask for anything."""
+    return data
+
+
+def test_what_the_data_module_knows_is_found() -> None:
+    data = anything(FederatedData(Knowing(), Iid(5)))
+    assert (data.mean, data.width) == (0.5, 3)
+    with pytest.raises(AttributeError, match="FederatedData.*its data module's, got 'num_classes'.*'Knowing'.*`setup`"):
+        _ = data.num_classes
+    assert data.clients == 5
+    assert data.num_classes == 4
+    assert data.decode(2) == "class 2 of 4"
+    assert data.clients == len(data) == 5  # what it has itself comes first
+    with pytest.raises(AttributeError, match="got 'broken': 'Knowing' object has no attribute 'nothing'"):
+        _ = data.broken
+    for name in ("nowhere", "_private", "__len_hint__", "__array__", "on_train_start", "on_save_checkpoint"):
+        assert not hasattr(data, name)
+    with pytest.raises(AttributeError, match="'FederatedData' object has no attribute 'width'"):
+        _ = anything(FederatedData([torch.zeros(5)], Iid(5))).width
+
+
+def test_what_is_set_reaches_the_data_module() -> None:
+    module = Knowing()
+    data = anything(FederatedData(module, Iid(5)))
+    data.strength = 2.0
+    assert module.strength == 2.0
+    assert "strength" not in vars(data)
+    data.mine = 1
+    data.seed = 5
+    assert data.mine == 1
+    assert not hasattr(module, "mine")
+    assert not hasattr(module, "seed")
+
+
+def test_hyperparameters_are_the_data_modules() -> None:
+    data = FederatedData(Knowing(width=7), Iid(5))
+    assert dict(data.hparams) == dict(data.hparams_initial) == {"width": 7}
+    assert data._log_hyperparams
+    late = Module()
+    late.setup = lambda stage: late.save_hyperparameters({"found": 2})  # type: ignore[method-assign]
+    data = FederatedData(late, Iid(5))
+    assert dict(data.hparams) == {}
+    assert data.clients == 5
+    assert dict(data.hparams) == {"found": 2}
+
+
+def test_an_attribute_error_in_setup_is_not_hidden() -> None:
+    class Broken(Module):
+        batch_size = 999
+
+        def setup(self, stage: str) -> None:
+            _ = self.not_there  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'not_there'"):
+        _ = FederatedData(Broken(), Iid(5)).batch_size
+
+
+def test_copies_have_a_data_module_of_their_own() -> None:
+    data = anything(FederatedData(Knowing(), Iid(5)))
+    for built in (False, True):
+        if built:
+            assert data.clients == 5
+        for copied in (pickle.loads(pickle.dumps(data)), copy.deepcopy(data)):
+            assert copied.width == 3
+            copied.width = 9
+            copied.trainer = "a trainer"
+            assert (data.width, data.trainer) == (3, None)
+            assert copied._module.trainer == copied.trainer == "a trainer"
+            assert copied.fingerprint() == FederatedData(Knowing(), Iid(5)).fingerprint()
+
+
+def test_lightnings_checks_see_no_hook_that_is_not_ours() -> None:
+    hooks = {name for kind in (ModelHooks, CheckpointHooks) for name in vars(kind) if not name.startswith("_")}
+    everything = type("Everything", (Module,), dict.fromkeys(hooks, lambda self, *args: None))
+    data = FederatedData(everything(), Iid(5))
+    assert hooks
+    assert not [name for name in hooks if hasattr(data, name)]
+    for name in TRANSFER_HOOKS:
+        assert not is_overridden(name, data)
+    assert is_overridden("on_after_batch_transfer", FederatedData(Transfers(), Iid(5)))
+
+
+class Attached(Transfers):
+    """Asks for its trainer wherever Lightning lets it."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        assert self.trainer is not None
+        return [batch[0] * (2 if self.trainer.validating else 1), batch[1]]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers", "ignore:.*LeafSpec:FutureWarning", "ignore:You have overridden"
+)
+@pytest.mark.parametrize("look", [len, FederatedData.describe, FederatedData.fingerprint, repr])
+def test_the_data_module_has_the_trainer_though_clients_were_looked_at_before(look: Any) -> None:
+    options: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    module = Attached()
+    data = FederatedData(module, Iid(5))
+    look(data)
+    for _ in range(2):  # the second time by another trainer
+        trainer, probe = L.Trainer(accelerator="cpu", **options), Probe()
+        trainer.validate(probe, datamodule=data, verbose=False)
+        assert data.trainer is module.trainer is trainer
+        assert probe.largest == 2 * 99
+    assert module.calls == ["prepare", "fit", "test"]
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec:FutureWarning")
+def test_the_data_module_hears_of_an_exception_and_the_users_module_finds_its_attributes() -> None:
+    class Asking(L.LightningModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            raise RuntimeError(f"broke off with {self.trainer.datamodule.num_classes} classes")  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    module = Knowing()
+    with pytest.raises(RuntimeError, match="broke off with 4 classes"):
+        L.Trainer(accelerator="cpu", **options).validate(Asking(), datamodule=FederatedData(module, Iid(5)))
+    assert module.ended == "broke off with 4 classes"
+    FederatedData([torch.zeros(5)], Iid(5)).on_exception(ValueError())
 
 
 class Stream(IterableDataset[Any]):

@@ -51,7 +51,7 @@ def test_set_up_is_deterministic_and_idempotent() -> None:
 
 def test_fingerprints_tell_federations_apart() -> None:
     reference = FederatedData((X, Y), Iid(10)).fingerprint()
-    assert FederatedData((X + 1, Y), Iid(10)).fingerprint() == reference
+    assert FederatedData((X.clone(), Y.clone()), Iid(10)).fingerprint() == reference
     others = [
         FederatedData((X, Y), Iid(10), seed=1),
         FederatedData((X, Y), Iid(9)),
@@ -178,7 +178,12 @@ class Stream(IterableDataset[Any]):
         ([X], Iid(2), {"fractions": (0.8, 0.3, -0.1)}, ValueError, "`fractions` must be"),
         ([X], Iid(2), {"fractions": (0.8, 0.1, 0.2)}, ValueError, "sum to 1"),
         ([X], Iid(2), {"fractions": (0, 0.5, 0.5)}, ValueError, "the first above 0"),
-        ([X], Iid(2), {"seed": -1}, ValueError, "`seed` must be a whole number of at least 0, got -1"),
+        ([X], Iid(2), {"seed": -1}, ValueError, r"`seed` must be a whole number from 0 to 2\*\*63 - 1, got -1"),
+        ([X], Iid(2), {"seed": 2**63}, ValueError, "got 9223372036854775808"),
+        ([X], Iid(2), {"seed": np.uint64(2**63)}, ValueError, "`seed` must be"),
+        ([X], Iid(2), {"seed": np.int8(-1)}, ValueError, "`seed` must be"),
+        ([X], Iid(2), {"seed": True}, ValueError, "got True"),
+        ([X], Iid(2), {"seed": 1.0}, ValueError, "got 1.0"),
         ([X], Iid(2), {"seed": None}, ValueError, "got None"),
         ([X], Iid(2), {"batch_size": 0}, ValueError, "`batch_size` must be at least 1, got 0"),
         ([X], Iid(2), {"eval_batch_size": 1.5}, TypeError, "`eval_batch_size` must be a whole number"),
@@ -187,6 +192,12 @@ class Stream(IterableDataset[Any]):
 def test_bad_input_says_why(dataset: Any, partition: Any, options: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         FederatedData(dataset, partition, **options)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint64])
+def test_seeds_may_be_numpys(kind: Any) -> None:
+    assert FederatedData([X], Iid(2), seed=kind(3)).fingerprint() == FederatedData([X], Iid(2), seed=3).fingerprint()
+    assert len(FederatedData([X], Iid(2), seed=2**63 - 1)) == 2
 
 
 def test_names_and_numbers_that_do_not_exist() -> None:

@@ -315,5 +315,9 @@ def test_own_partitions_work_and_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             FederatedData([torch.arange(4)], Mine(owners, clients))
+    wrong = Mine([0, 1, 0, 1], 2)
+    wrong.result = Assignment(wrong.result.owners, 2, names=np.array(["only one"]))
+    with pytest.raises(ValueError, match=r"as many names as clients or None, got 1 name\(s\) for 2 client\(s\)"):
+        FederatedData([torch.arange(4)], wrong)
     with pytest.raises(ValueError, match=r"got 2 array\(s\) for 1 part\(s\)"):
         FederatedData([torch.arange(4)], Mine([0] * 4, 1, parts=2))

@@ -99,3 +99,15 @@ def test_everything_is_passed_on() -> None:
 def test_bad_problems(make: Any, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize("make", [synthetic_classification, synthetic_images])
+@pytest.mark.parametrize("seed", [-1, 2**63, 0.5, True])
+def test_seeds_are_checked(make: Any, seed: Any) -> None:
+    with pytest.raises(ValueError, match=r"`seed` must be a whole number from 0 to 2\*\*63 - 1, got"):
+        make(clients=3, seed=seed)
+
+
+def test_seeds_may_be_numpys() -> None:
+    one, other = (synthetic_classification(clients=3, seed=seed) for seed in (4, np.uint8(4)))
+    assert one.fingerprint() == other.fingerprint()

@@ -1,0 +1,141 @@
+"""A hash that tells federations apart: who has which examples, and what the examples are.
+
+Reading every example could take minutes, so contents are sampled where they lie open: evenly spaced rows of tensors,
+the items of a plain list, the labels that a data set carries beside its examples or that the partition has read. Other
+examples are never fetched, since that may be slow and an augmented one differs every time. Nothing depends on the
+process, or on what was asked of the federation before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, Subset
+
+from lightning_fedhpo.data.columns import LABELS, Columns, as_array, columns_of, length, unchanged
+from lightning_fedhpo.data.examples import select
+from lightning_fedhpo.data.grouping import Ints
+from lightning_fedhpo.data.hashing import client_keys
+from lightning_fedhpo.data.splits import Federation
+
+NUMBERS = 2**18
+"""Examples sampled of a column with one number for each, such as labels."""
+ROWS = 256
+"""Examples sampled of a column with more."""
+BYTES, FEWEST = 2**25, 16
+"""Rows are fewer where they would exceed this size together, but no fewer than this."""
+PIECES = 64
+"""Data sets sampled of a ConcatDataset, and items of a list."""
+
+
+def fingerprint(federation: Federation) -> str:
+    """Return a hash of who has which examples in which split, and of a sample of the examples."""
+    digest = blake2b(digest_size=8)
+    for name, split in federation.splits.items():
+        note(digest, name, split.source.size, split.clients)
+        digest.update(split.sizes.tobytes())
+        digest.update(split.order.tobytes())
+    if federation.names is not None:
+        digest.update(client_keys(federation.names, 0).tobytes())
+    for name, part in federation.parts.items():
+        if part.name == name:  # a split cut from the training examples has nothing of its own
+            sample(digest, part.dataset)
+            numbers(digest, federation.labels.get(name, ()))
+    return digest.hexdigest()
+
+
+def sample(digest: blake2b, dataset: Any) -> None:
+    """Add what kind of data set it is, and what of its contents can be had without fetching examples."""
+    note(digest, type(dataset).__qualname__, len(dataset))
+    columns = columns_of(dataset)
+    if columns is not None:
+        return rows(digest, columns, len(dataset))
+    if isinstance(dataset, Subset) and unchanged(dataset, Subset):
+        numbers(digest, dataset.indices)
+        return sample(digest, dataset.dataset)
+    if isinstance(dataset, ConcatDataset) and unchanged(dataset, ConcatDataset):
+        numbers(digest, dataset.cumulative_sizes)
+        for place in evenly(len(dataset.datasets), PIECES).tolist():
+            sample(digest, dataset.datasets[place])
+        return None
+    if type(dataset) is list:
+        for place in evenly(len(dataset), PIECES).tolist():
+            value(digest, dataset[place])
+        return None
+    for name in LABELS:  # on the instance: a property might read the examples to find them
+        labels = getattr(dataset, "__dict__", {}).get(name)
+        if isinstance(labels, (list, tuple, np.ndarray, Tensor)) and length(labels) == len(dataset):
+            note(digest, name)
+            numbers(digest, labels)
+    return None
+
+
+def rows(digest: blake2b, columns: Columns, size: int) -> None:
+    """Add evenly spaced rows of every tensor."""
+    note(digest, columns.keys)
+    for column in columns.tensors:
+        count = NUMBERS
+        if column.dim() > 1:
+            each = column.element_size() * column[0].numel() if len(column) else 0
+            count = max(FEWEST, min(ROWS, BYTES // max(each, 1)))
+        chosen = torch.from_numpy(evenly(size, count))
+        tensor(digest, column, chosen if columns.rows is None else columns.rows[chosen])
+
+
+def numbers(digest: blake2b, values: Sequence[Any] | Ints | Tensor) -> None:
+    """Add evenly spaced ones of one value per example."""
+    if isinstance(values, Tensor):
+        return tensor(digest, values, torch.from_numpy(evenly(len(values), NUMBERS)))
+    places = evenly(len(values), NUMBERS)
+    chosen = values[places] if isinstance(values, np.ndarray) else as_array([values[p] for p in places.tolist()])
+    note(digest, chosen.dtype.str, chosen.shape)
+    if chosen.dtype.kind != "O":  # objects are addresses, which differ between processes
+        digest.update(chosen.tobytes())
+    return None
+
+
+def tensor(digest: blake2b, whole: Tensor, chosen: Tensor | None = None) -> None:
+    """Add a tensor's type, shape and bytes, of some of its rows or of all."""
+    note(digest, whole.dtype, tuple(whole.shape))
+    if whole.layout is torch.strided and not whole.is_quantized:
+        picked = (whole if chosen is None else select(whole, chosen)).detach().cpu()
+        # Read as bytes: numpy does not know all of torch's types.
+        digest.update(picked.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def value(digest: blake2b, item: Any) -> None:
+    """Add an example that lies in a list, as far as it is made of tensors, numbers and strings."""
+    note(digest, type(item).__qualname__)
+    if isinstance(item, Tensor):
+        tensor(digest, item)
+    elif isinstance(item, (np.ndarray, np.generic)):
+        numbers(digest, np.atleast_1d(item))
+    elif isinstance(item, (bool, int, float, complex, str, bytes)):
+        note(digest, item)
+    elif isinstance(item, Mapping):
+        for key, inner in item.items():
+            note(digest, str(key))
+            value(digest, inner)
+    elif isinstance(item, (tuple, list)):
+        for inner in item:
+            value(digest, inner)
+
+
+def note(digest: blake2b, *facts: object) -> None:
+    """Add facts whose text says it all."""
+    digest.update(f"{facts};".encode())
+
+
+def evenly(size: int, count: int) -> Ints:
+    """Return at most so many places of a sequence, evenly spaced; whole numbers, so that no machine rounds otherwise.
+
+    >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
+    ([0, 2, 5, 7], [0, 1, 2])
+    """
+    count = min(count, size)
+    return np.arange(count, dtype=np.int64) * size // max(count, 1)

@@ -1,0 +1,94 @@
+"""Draws that are a client's own: functions of its name and of the example's rank among its examples, nothing else.
+
+A generator that serves one client after the other would move everybody's draws when a client is added. So each client
+has a stream of its own, and a million streams are read at once: splitmix64 (Steele, Lea and Flood, "Fast Splittable
+Pseudorandom Number Generators", OOPSLA 2014) turns the client's key plus a multiple of the rank into a random number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.data.grouping import Ints, group
+
+Hashes = NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: the step between the numbers of a stream."""
+RANK_BITS = np.uint64(36)
+"""Bits that number examples while they are sorted; the other 28 are their draw, however many clients there are."""
+
+
+def mix(values: Hashes) -> Hashes:
+    """Return splitmix64's output for each state.
+
+    >>> hex(mix(np.array([0], dtype=np.uint64))[0])  # the first output of the published generator seeded with 0
+    '0xe220a8397b1dcdaf'
+    """
+    mixed = values + GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def client_keys(names: NDArray[Any], key: int) -> Hashes:
+    """Return a number per client that depends on its name and the key, and not on how the array stores it.
+
+    >>> alone, among = client_keys(np.array(["ann"]), 1), client_keys(np.array(["ann", "bartholomew"]), 1)
+    >>> bool(alone[0] == among[0]), bool(among[0] == among[1])
+    (True, False)
+    """
+    keys = mix(np.full(len(names), key, dtype=np.uint64))
+    if names.dtype.kind in "iub":
+        return mix(keys ^ names.astype(np.int64).view(np.uint64))
+    text = names if names.dtype.kind in "US" else names.astype(np.str_)
+    text = np.ascontiguousarray(text, dtype=text.dtype.newbyteorder("="))
+    codes = text.view(np.uint32 if text.dtype.kind == "U" else np.uint8).reshape(len(text), -1)
+    for column in codes.T.astype(np.uint64):  # a shorter name is padded with zeros, which must not count
+        keys = np.where(column == 0, keys, mix(keys ^ column))
+    return mix(keys)
+
+
+def shuffled(owners: Ints, keys: Hashes) -> tuple[Ints, NDArray[np.int64]]:
+    """Sort positions by owner, and within an owner by draws from its own stream; owner -1 is left out.
+
+    Args:
+        owners: An owner for each position.
+        keys: A key for each owner.
+
+    Returns:
+        The positions, and offsets such that those of owner i are ``order[offsets[i]:offsets[i + 1]]``.
+
+    >>> shuffled(np.array([0, 1, -1, 1, 1]), client_keys(np.arange(2), 0))[1].tolist()
+    [0, 1, 4]
+    """
+    order, offsets = group(owners, len(keys))
+    order = order[by_draw(offsets, keys)]
+    regrouped, _ = group(owners[order], len(keys))
+    return order[regrouped], offsets
+
+
+def by_draw(offsets: NDArray[np.int64], keys: Hashes) -> Ints:
+    """Return the places of all clients' examples, sorted by what each draws from its client's stream.
+
+    Sorting the draws with their places in the low bits is several times faster than an argsort. Equal draws leave two
+    examples of a client in their order, as they would if it were alone.
+    """
+    places = np.arange(offsets[-1], dtype=np.uint64)
+    # A state is the client's key + GOLDEN * rank, and an example's rank is its place less the client's first.
+    states = np.repeat(keys - GOLDEN * offsets[:-1].astype(np.uint64), np.diff(offsets))
+    states += GOLDEN * places
+    draws = mix(states)
+    del states  # eight bytes for each of many examples
+    draws >>= RANK_BITS
+    draws <<= RANK_BITS
+    draws |= places
+    draws.sort()
+    draws &= (np.uint64(1) << RANK_BITS) - np.uint64(1)
+    return draws.view(np.int64)

@@ -1,0 +1,90 @@
+"""How one value is shared out among the parameter groups of several optimizers, and what it may be.
+
+The groups keep the ratios that their author gave them: what has ten times the learning rate keeps it, what has no
+weight decay gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from lightning_fedhpo.dimensions import is_number
+
+BETAS = {"beta1": 0, "beta2": 1}
+"""Names of the two values of ``betas``."""
+
+_AMOUNTS = ("lr", "weight_decay")
+_NOT_NEGATIVE = (*_AMOUNTS, "max_lr", "momentum", "eps", "lr_decay", "alpha", "rho")
+
+
+def shared(
+    optimizers: Sequence[Optimizer], own: Sequence[Sequence[Mapping[str, Any]]], name: str, number: int | None
+) -> list[tuple[dict[str, Any], float]]:
+    """Return the groups that a name reaches, each with its share of the value.
+
+    Args:
+        optimizers: Their groups are those that training uses.
+        own: The groups of each as their author made them.
+        name: The option, or one of the two betas.
+        number: The one group that is meant, counted over all optimizers; None for all.
+    """
+    key = "betas" if name in BETAS else name
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    if number is not None:
+        return [(groups[number], 1.0)] if number < len(groups) and key in groups[number] else []
+    if key == "params":
+        return []
+    authors = [group for several in own for group in several]
+    pairs = [(group, author) for group, author in zip(groups, authors, strict=True) if key in group]
+    rates = [_own_rate(author, name) for _, author in pairs]
+    first = next((rate for rate in rates if rate), 0.0)
+    return [(group, _share(name, rate, first)) for (group, _), rate in zip(pairs, rates, strict=True)]
+
+
+def group_of(name: str) -> tuple[str, int | None]:
+    """Split a name into that of an option and the group's number, which is None where there is none.
+
+    >>> group_of("lr.1"), group_of("lr")
+    (('lr', 1), ('lr', None))
+    """
+    general, _, number = name.partition(".")
+    return (general, int(number)) if number.isdigit() else (name, None)
+
+
+def _own_rate(group: Mapping[str, Any], name: str) -> float:
+    """Return what the author gave a group, as a number; 1 for what is none."""
+    if name in BETAS:
+        return float(group["betas"][BETAS[name]])
+    value = group.get("initial_lr", group["lr"]) if name == "lr" else group[name]
+    is_number = isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool)
+    return float(value) if is_number else 1.0
+
+
+def _share(name: str, own: float, first: float) -> float:
+    """Return how much of a value a group gets."""
+    if not first or own == first:
+        return 1.0
+    return own / first if name in _AMOUNTS or not own else 1.0
+
+
+def portion(value: Any, share: float) -> Any:
+    """Return a group's portion of a value."""
+    return value if share == 1.0 else value * share  # a value that is no number has no other share
+
+
+def checked(name: str, value: Any) -> Any:
+    """Return an optimizer's value, or raise where torch would have refused it when the optimizer was built."""
+    general = group_of(name)[0]
+    if general not in (*_NOT_NEGATIVE, *BETAS):
+        return value
+    if not is_number(value):
+        raise TypeError(f"`{name}` must be a number, got {value!r}.")
+    if not value >= 0:
+        raise ValueError(f"`{name}` must be zero or more, got {value!r}.")
+    if general in BETAS and not value < 1:
+        raise ValueError(f"`{name}` must be in [0, 1), got {value!r}.")
+    return value

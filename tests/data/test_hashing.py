@@ -1,0 +1,142 @@
+"""A client's split is its own: a function of the seed, its name and its number of examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo.data import FederatedData, Iid, Natural
+from lightning_fedhpo.data.assignment import Assignment
+from lightning_fedhpo.data.hashing import client_keys, mix, shuffled
+
+MASK = 2**64 - 1
+
+
+def splitmix64(state: int) -> int:
+    """Do what the published C code does, on Python's integers."""
+    z = (state + 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def test_mix_is_splitmix64() -> None:
+    states = [0, 1, 2**63, MASK, 1234567890123456789]
+    assert mix(np.array(states, dtype=np.uint64)).tolist() == [splitmix64(state) for state in states]
+
+
+def test_a_clients_order_is_that_of_its_own_stream() -> None:
+    owners = np.random.default_rng(0).integers(-1, 5, size=200)
+    keys = client_keys(np.arange(5), 7)
+    order, offsets = shuffled(owners, keys)
+    for client in range(5):
+        own = [i for i, owner in enumerate(owners) if owner == client]
+        draws = [splitmix64((int(keys[client]) + rank * 0x9E3779B97F4A7C15) & MASK) for rank in range(len(own))]
+        expected = [own[rank] for rank in np.argsort(np.array(draws, dtype=np.uint64))]
+        assert order[offsets[client] : offsets[client + 1]].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "same"),
+    [
+        (np.array([3, 0, 7]), np.array([3, 0, 7], dtype=np.uint8)),
+        (np.array([-3, 5]), np.array([-3, 5], dtype=np.int16)),
+        (np.array(["ann", "é", ""]), np.array(["ann", "é", "", "a much longer name"])),
+        (np.array(["ann", "bob"]), np.array(["ann", "bob"], dtype=">U9")),
+        (np.array(["ann", "bob"]), np.array([b"ann", b"bob"])),
+        (np.array([0.5, 1.5]), np.array(["0.5", "1.5"], dtype=object)),
+    ],
+)
+def test_keys_depend_on_the_name_and_not_on_how_it_is_stored(names: Any, same: Any) -> None:
+    keys = client_keys(names, 1)
+    assert keys.tolist() == client_keys(same, 1)[: len(names)].tolist()
+    assert len({*keys.tolist(), *client_keys(names, 2).tolist()}) == 2 * len(names)
+
+
+WORDS = np.array(["hans", "ida", "jo", "kai", "lea", "max", "nora", "otto"])
+OWNERS = np.random.default_rng(0).permutation(np.arange(240) % 8)
+
+
+def contents(owners: Any, order: Any, seed: int = 3) -> dict[Any, list[list[int]]]:
+    """Return the examples of each client by name, split by split, an example being called by its value."""
+    data = FederatedData([torch.as_tensor(order)], Natural(owners), seed=seed)
+    assert data.names is not None
+    return {
+        name.item(): [order[data.indices(client, split)].tolist() for split in ("train", "val", "test")]
+        for client, name in enumerate(data.names)
+    }
+
+
+@pytest.mark.parametrize("names", [WORDS, np.arange(8) * 10 + 5], ids=["words", "numbers"])
+@pytest.mark.parametrize("newcomer", ["before", "after", "many"])
+def test_other_clients_do_not_move_a_clients_split(names: Any, newcomer: str) -> None:
+    words = names.dtype.kind == "U"
+    before = contents(names[OWNERS], np.arange(240))
+    # "before" and "after" are in the order of names, which is the order of the clients' numbers.
+    new = {
+        "before": ["a"] * 30 if words else [0] * 30,
+        "after": ["zoe, who has the longest name"] * 30 if words else [10**12] * 30,
+        "many": [f"new {i}" for i in range(300)] if words else [1000 + i for i in range(300)],
+    }[newcomer]
+    owners, order = np.concatenate([names[OWNERS], new]), np.arange(240 + len(new))
+    # The newcomers' examples lie among the others', which keep their order.
+    places = np.sort(np.random.default_rng(1).permutation(len(owners))[:240])
+    mixed = np.full(len(owners), -1)
+    mixed[places] = np.arange(240)
+    mixed[mixed < 0] = np.arange(240, len(owners))
+    after = contents(owners[mixed], order[mixed])
+    assert len(after) == 8 + len(set(new))
+    assert {name: after[name] for name in before} == before
+    assert contents(names[OWNERS], np.arange(240), seed=4) != before
+
+
+def test_a_dropped_client_moves_no_split() -> None:
+    alone = contents(WORDS[OWNERS], np.arange(240))
+    data = FederatedData([torch.arange(242)], Natural([*WORDS[OWNERS], "a", "b"], min_size=2, below="drop"), seed=3)
+    assert [data.indices(c, "val").tolist() for c in range(8)] == [alone[name][1] for name in WORDS.tolist()]
+
+
+class Given:
+    """A partition by numbers, without names."""
+
+    def __init__(self, owners: Any) -> None:
+        self.owners = owners
+
+    def assign(self, parts: Any, rng: np.random.Generator) -> Assignment:
+        return Assignment([self.owners], int(self.owners.max()) + 1)
+
+
+def test_clients_without_names_go_by_their_numbers() -> None:
+    few = FederatedData([torch.zeros(240)], Given(OWNERS))
+    many = FederatedData([torch.zeros(540)], Given(np.concatenate([OWNERS, 8 + np.arange(300) % 100])))
+    for split in ("train", "val", "test"):
+        assert all((few.indices(c, split) == many.indices(c, split)).all() for c in range(8))
+
+
+@pytest.mark.parametrize("names", ["numbers", "words"])
+def test_every_example_is_held_out_equally_often(names: str) -> None:
+    owners = np.repeat(np.arange(20_000), 10)
+    by = owners if names == "numbers" else np.array([f"client {i:05}" for i in range(20_000)])[owners]
+    data = FederatedData([torch.zeros(200_000)], Natural(by))
+    val, test = (data.order(split) % 10 for split in ("val", "test"))
+    # One of ten, 20,000 times: chi-squared with 9 degrees of freedom, and 89 for the 90 pairs of different ranks. The
+    # bounds are the 99.9 % quantiles.
+    counts = np.bincount(val, minlength=10)
+    assert ((counts - 2000) ** 2 / 2000).sum() < 27.9
+    pairs = np.bincount(val * 10 + test, minlength=100).reshape(10, 10)
+    assert not np.diag(pairs).any()
+    pairs = pairs[~np.eye(10, dtype=bool)]
+    assert ((pairs - 20_000 / 90) ** 2 / (20_000 / 90)).sum() < 135.9
+    # Neighbours are not alike: the same rank for two clients in a row one time in ten, give or take four deviations.
+    assert np.mean(val[1:] == val[:-1]) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 20_000))
+
+
+def test_iid_clients_differ_in_what_they_hold_out() -> None:
+    data = FederatedData([torch.zeros(1000)], Iid(10))
+    assert sorted(data.order("train").tolist() + data.order("val").tolist() + data.order("test").tolist()) == list(
+        range(1000)
+    )
+    assert data.sizes("val").tolist() == [10] * 10
