@@ -11,6 +11,7 @@ the paper rounds the number of discrete steps up on the upper side and down on t
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar
@@ -56,7 +57,7 @@ def _check_bounds(kind: str, low: float, high: float, log: bool, are_right_type:
         raise ValueError(f"A log scale needs bounds above zero, got {low!r} and {high!r}: raise the lower one.")
 
 
-class Dimension(Generic[V]):
+class Dimension(ABC, Generic[V]):
     """What all dimensions have; use ``Float``, ``Int`` or ``Choice``.
 
     Dimensions are values: they cannot be changed, and those that are written alike are equal. They are not dataclasses,
@@ -72,20 +73,25 @@ class Dimension(Generic[V]):
     def __hash__(self) -> int:
         return hash(repr(self))
 
+    @abstractmethod
     def __contains__(self, value: object) -> bool:
-        raise NotImplementedError
+        """Say whether the dimension has this value."""
 
+    @abstractmethod
     def _quantile(self, fraction: float) -> V:
-        raise NotImplementedError
+        """Return the value below which a fraction of the draws lies."""
 
+    @abstractmethod
     def _clip(self, value: Any) -> V:
-        raise NotImplementedError
+        """Return the nearest value inside."""
 
+    @abstractmethod
     def _grid(self, fractions: list[float]) -> list[V]:
-        raise NotImplementedError
+        """Return the values at some fractions of the scale."""
 
+    @abstractmethod
     def _around(self, value: Any, epsilon: float) -> Self:
-        raise NotImplementedError
+        """Return the neighbourhood of a value as a dimension."""
 
     def contains(self, value: object) -> bool:
         """Say whether the dimension has this value, as ``in`` does."""

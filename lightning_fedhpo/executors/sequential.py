@@ -117,7 +117,7 @@ class SequentialExecutor:
             personal=state.personal,
             used=used,
             train_examples=int(self.data.sizes("train")[job.client]),
-            val_examples=len(val),
+            val_examples=self.local.scored(val, self._limits.val),
             local_steps=done.steps,
             examples=done.examples,
             evaluations=done.evaluations + (bool(before) + bool(after)) * self.local.scored(val, self._limits.val),
