@@ -83,10 +83,6 @@ class Binding:
         """The bound names."""
         return list(self._targets)
 
-    def where(self, name: str) -> str:
-        """Say what a name reaches."""
-        return self._targets[name].where
-
     def original(self, name: str) -> Any:
         """Return the value that the module's author set."""
         return self._original[name]

@@ -37,8 +37,6 @@ MODEL = 9
 """Layers that get their weights at the first forward pass."""
 SYNTHETIC = 10
 """Generated data sets."""
-SEARCH = 11
-"""A search's choices between arms."""
 CONFIGS = 12
 """The configurations that a tuner chooses among."""
 

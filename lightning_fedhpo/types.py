@@ -85,6 +85,5 @@ class ClientResult:
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
     train: Mapping[str, float] = field(default_factory=dict)
-    extras: Mapping[str, Any] = field(default_factory=dict)
     finite: bool = True
     error: str | None = None

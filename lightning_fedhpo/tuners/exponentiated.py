@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -103,16 +103,13 @@ class Distribution:
         """Return the uniform distribution."""
         return cls(normalised(np.zeros(size)))
 
-    def step_size(self, schedule: Schedule, largest: float) -> float:
-        """Return eta_t for a gradient whose largest entry is given; the paper's schedules."""
+    def step(self, slope: Logs, schedule: Schedule) -> Logs:
+        """Return ``eta_t g`` for a gradient that is not zero; the paper's schedules."""
         start = math.sqrt(2.0 * math.log(len(self.z)))
-        if schedule == "constant":
-            return start
-        if schedule == "adaptive":
-            return start / self.norm
-        if schedule == "aggressive":
-            return start / largest
-        return start / math.sqrt(self.steps)
+        if schedule == "aggressive":  # the quotient first: it is at most one, whatever the scale
+            return start * (slope / np.abs(slope).max())  # type: ignore[no-any-return]  # numpy's operators are
+        rates = {"constant": 1.0, "adaptive": self.norm, "auto": math.sqrt(self.steps)}
+        return start / rates[schedule] * slope
 
     def update(self, slope: Logs, schedule: Schedule) -> None:
         """Take one step of exponentiated gradient; a zero gradient moves nothing."""
@@ -121,11 +118,7 @@ class Distribution:
         self.norm = math.hypot(self.norm, largest)
         if not largest or len(self.z) == 1:
             return
-        if schedule == "aggressive":  # the quotient first: it is at most one, whatever the scale
-            step = math.sqrt(2.0 * math.log(len(self.z))) * (slope / largest)
-        else:
-            step = self.step_size(schedule, largest) * slope
-        self.z = normalised(np.clip(self.z - step, -LARGEST, LARGEST))
+        self.z = normalised(np.clip(self.z - self.step(slope, schedule), -LARGEST, LARGEST))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers."""
@@ -151,7 +144,6 @@ class ArmState:
     axes: list[list[dict[str, Any]]]
     distributions: list[Distribution]
     baseline: Baseline
-    last: dict[str, float] = field(default_factory=dict)
 
     def config(self, places: Sequence[int]) -> dict[str, Any]:
         """Return the configuration with one place on every axis."""
