@@ -16,7 +16,7 @@ SETUP_FILES = pyproject.toml constraints.txt
 TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
 PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test test-all test-oldest test-thirdparty lint types coverage format clean help
+.PHONY: demo test test-all test-oldest test-thirdparty lint types coverage format benchmark guard clean help
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -29,6 +29,8 @@ help:
 	@echo "make coverage     run the test suite and fail below 90 % coverage"
 	@echo "make lint         check style; make format: put it right"
 	@echo "make types        check types"
+	@echo "make benchmark    measure the speed (long; ARGS=--help says what there is)"
+	@echo "make guard        fail if the speed has fallen below 0.8 of what is recorded (a minute)"
 	@echo "make clean        remove the environments, caches and what runs left behind"
 
 demo: $(VENV)/.installed
@@ -53,6 +55,13 @@ format: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
+
+# The suite sets threads itself, and starts processes without the settings of this one.
+benchmark: $(VENV)/.installed-dev
+	$(TEST_ENV) $(BIN)/python -m benchmarks.suite $(ARGS)
+
+guard: $(VENV)/.installed-dev
+	$(TEST_ENV) $(BIN)/python -m benchmarks.guard $(ARGS)
 
 test-oldest: $(OLDEST)/.installed
 	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
@@ -124,6 +133,6 @@ $(THIRDPARTY)/.installed: $(SETUP_FILES) constraints-thirdparty.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) .venv-flower .venv-pfl build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
 	rm -rf outputs multirun wandb lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,42 +1,31 @@
-"""The five workloads: a module as a user would write it, and clients of noise of the size that it trains on."""
+"""The five workloads: a network and clients of noise of the size that it trains on.
+
+Nothing but torch is imported, so that the bare loop and other simulators run them where our package is not installed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn import functional
-
-from lightning_fedhpo import FederatedData, Iid
 
 CLIENTS = 100
+COHORT = 10
 VALIDATION = 15
+LR = 0.05
+MOMENTUM = 0.9
 
 
-class Module(LightningModule):
-    """A network, cross-entropy, SGD with momentum: nothing else."""
+class Clients(NamedTuple):
+    """A federation as plain tensors: all examples, and the positions of every client's own."""
 
-    def __init__(self, net: nn.Module, lr: float = 0.05) -> None:
-        super().__init__()
-        self.net = net
-        self.lr = lr
-
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        """Return the loss."""
-        x, y = batch
-        return functional.cross_entropy(self.net(x), y)
-
-    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
-        """Log the loss."""
-        x, y = batch
-        self.log("val_loss", functional.cross_entropy(self.net(x), y))
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return SGD with momentum."""
-        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)
+    x: Tensor
+    y: Tensor
+    train: list[Tensor]
+    val: list[Tensor]
 
 
 class CharLstm(nn.Module):
@@ -75,11 +64,17 @@ def femnist_cnn() -> nn.Module:
     return nn.Sequential(features, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3136, 2048), nn.ReLU(), nn.Linear(2048, 62))
 
 
+def logistic() -> nn.Module:
+    """60-10."""
+    return nn.Linear(60, 10)
+
+
 @dataclass(frozen=True)
 class Workload:
-    """One column of the table.
+    """One line of the table.
 
     Attributes:
+        title: What the table calls it.
         net: Makes the network.
         shape: The shape of an input.
         classes: The number of labels.
@@ -88,8 +83,10 @@ class Workload:
         epochs: Of local training.
         rounds: How many rounds of ten clients a turn takes.
         characters: Whether inputs are characters instead of numbers.
+        validation: A client's validation examples.
     """
 
+    title: str
     net: Callable[[], nn.Module]
     shape: tuple[int, ...]
     classes: int
@@ -98,24 +95,44 @@ class Workload:
     epochs: int
     rounds: int
     characters: bool = False
+    validation: int = VALIDATION
 
-    def data(self) -> FederatedData:
-        """Return clients of noise."""
+    @property
+    def size(self) -> int:
+        """All of a client's examples."""
+        return self.examples + self.validation
+
+    def seeded(self) -> nn.Module:
+        """Return the network with the weights that every side begins with."""
+        torch.manual_seed(0)
+        return self.net()
+
+    def tensors(self, clients: int = CLIENTS) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of noise."""
         generator = torch.Generator().manual_seed(0)
-        count = CLIENTS * (self.examples + VALIDATION)
+        count = clients * self.size
         if self.characters:
             x = torch.randint(0, 80, (count, *self.shape), generator=generator)
         else:
             x = torch.randn(count, *self.shape, generator=generator)
-        y = torch.randint(0, self.classes, (count,), generator=generator)
-        share = self.examples / (self.examples + VALIDATION)
-        return FederatedData((x, y), Iid(CLIENTS), fractions=(share, 1 - share, 0.0), batch_size=self.batch_size)
+        return x, torch.randint(0, self.classes, (count,), generator=generator)
+
+    def clients(self, clients: int = CLIENTS) -> Clients:
+        """Return a federation in which every client owns a run of examples.
+
+        >>> found = WORKLOADS["logistic"].clients(3)
+        >>> len(found.train), found.train[1][0].item(), len(found.val[2])
+        (3, 115, 15)
+        """
+        x, y = self.tensors(clients)
+        own = torch.arange(len(y)).split(self.size)
+        return Clients(x, y, [run[: self.examples] for run in own], [run[self.examples :] for run in own])
 
 
 WORKLOADS = {
-    "mlp": Workload(mlp, (784,), 10, 120, 16, 1, rounds=25),
-    "lenet": Workload(lenet, (1, 28, 28), 10, 120, 16, 1, rounds=5),
-    "femnist": Workload(femnist_cnn, (1, 28, 28), 62, 160, 32, 1, rounds=1),
-    "lstm": Workload(CharLstm, (80,), 80, 128, 32, 1, rounds=1, characters=True),
-    "logistic": Workload(lambda: nn.Linear(60, 10), (60,), 10, 100, 10, 5, rounds=15),
+    "mlp": Workload("MLP 784-128-10", mlp, (784,), 10, 120, 16, 1, rounds=25),
+    "lenet": Workload("LeNet-5", lenet, (1, 28, 28), 10, 120, 16, 1, rounds=5),
+    "femnist": Workload("FEMNIST CNN", femnist_cnn, (1, 28, 28), 62, 160, 32, 1, rounds=1),
+    "lstm": Workload("character LSTM", CharLstm, (80,), 80, 128, 32, 1, rounds=1, characters=True),
+    "logistic": Workload("logistic regression 60-10", logistic, (60,), 10, 100, 10, 5, rounds=15),
 }

@@ -6,19 +6,32 @@ on the oldest and the newest Lightning that ``pyproject.toml`` allows (``make te
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial, wraps
+from io import BytesIO
+from pathlib import Path
+from subprocess import Popen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies.launchers import (
+    _MultiProcessingLauncher,
+    _SubprocessScriptLauncher,
+    subprocess_script,
+)
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
@@ -26,8 +39,10 @@ from lightning.pytorch.utilities.model_helpers import is_overridden as is_overri
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import OneCycleLR
 
+from lightning_fedhpo import processes, ranks
 from lightning_fedhpo.types import ClientResult, Job
 
 if TYPE_CHECKING:
@@ -271,6 +286,10 @@ class RoundsLoop(_FitLoop):
             raise MisconfigurationException(
                 "`Trainer(limit_train_batches=0)` trains nothing: a federated run needs at least one batch a client."
             )
+        with naming_the_lost(self.trainer):
+            self._run_rounds()
+
+    def _run_rounds(self) -> None:
         self.reset()
         if bool(super().done):
             self._rounds.start(self.trainer, self.trainer.lightning_module)
@@ -481,6 +500,50 @@ class ModuleHooks:
                 vars(module).pop("log", None)
             loop.recorder_door, validation._results = door, collection
             connector._callback_metrics = metrics
+
+
+@contextmanager
+def logging_into(module: LightningModule, log: Callable[..., None]) -> Iterator[None]:
+    """Lead ``self.log`` elsewhere."""
+    own = vars(module).get("log")
+    vars(module)["log"] = log
+    try:
+        yield
+    finally:
+        if own is None:
+            vars(module).pop("log", None)
+        else:
+            vars(module)["log"] = own
+
+
+class _Unreachable:
+    """Stands in for a Trainer where nothing may depend on what it says."""
+
+    def __init__(self, complain: Callable[[str], Exception]) -> None:
+        self._complain = complain
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._complain(name)
+
+
+@contextmanager
+def trainer_unreachable(module: LightningModule, complain: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise what ``complain`` makes of an attribute's name when the module asks the Trainer for it."""
+    owners = [child for child in module.modules() if isinstance(child, LightningModule)]
+    held = [vars(owner)["_trainer"] for owner in owners]
+    for owner in owners:
+        vars(owner)["_trainer"] = _Unreachable(complain)
+    try:
+        yield
+    finally:
+        for owner, trainer in zip(owners, held, strict=True):
+            vars(owner)["_trainer"] = trainer
+
+
+def overridden_around_batches(module: LightningModule) -> list[str]:
+    """Name the hooks around batches and epochs that a module has, and ``log`` where it is its own."""
+    hooks = [hook for hook in BATCH_HOOKS if "test" not in hook and is_overridden(hook, module)]
+    return hooks + (["log"] if type(module).log is not LightningModule.log or "log" in vars(module) else [])
 
 
 def trains_plainly(trainer: AnyTrainer, module: LightningModule) -> bool:
@@ -708,7 +771,8 @@ def evaluation_limit(trainer: AnyTrainer, stage: str) -> int | float:
 @contextmanager
 def fitting(trainer: AnyTrainer, module: LightningModule) -> Iterator[None]:
     """Let clients train outside of ``fit``, with the optimizers that it left."""
-    before = trainer.state.fn, trainer.state.stage
+    before, device = (trainer.state.fn, trainer.state.stage), module.device
+    module.to(trainer.strategy.root_device)  # where `fit` had it
     trainer.state.fn, trainer.state.stage = TrainerFn.FITTING, RunningStage.TRAINING
     module.trainer = trainer
     try:
@@ -716,3 +780,209 @@ def fitting(trainer: AnyTrainer, module: LightningModule) -> Iterator[None]:
             yield
     finally:
         trainer.state.fn, trainer.state.stage = before
+        module.to(device)
+
+
+# ------------------------------------------------------------------ several processes
+
+
+def share_jobs(trainer: AnyTrainer) -> None:
+    """Make a strategy of several processes one whose processes share jobs instead of gradients."""
+    strategy = trainer.strategy
+    if not isinstance(strategy, DDPStrategy):
+        return
+    own = vars(strategy)
+    for name in _WAITING:
+        own.pop(name, None)  # what an exception of an earlier run has put there
+    own["configure_ddp"] = partial(_begin_alike, strategy)
+    own["barrier"] = partial(_barrier, strategy)
+    vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
+
+
+_WAITING = ("barrier", "broadcast", "reduce")
+"""How a strategy's processes wait for each other."""
+
+
+def _begin_alike(strategy: Any) -> None:
+    """Give every process the first one's module; it is not wrapped, since no gradient leaves its process."""
+    module = strategy.lightning_module
+    ranks.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
+
+
+def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
+    """Wait for the other processes, but not after a checkpoint.
+
+    Nobody reads it before the next barrier, and the one that saves may be in an exception, or in a signal's handler,
+    that the others are not in.
+    """
+    if "Trainer.save_checkpoint" not in arguments:
+        type(strategy).barrier(strategy, *arguments, **options)
+
+
+def wants_layer_sync(strategy: Any) -> bool:
+    """Whether batch-norm layers would compute over all processes."""
+    return strategy._layer_sync is not None
+
+
+def wants_gradient_hooks(strategy: Any) -> bool:
+    """Whether something is to happen to the gradients or models that processes exchange in plain training."""
+    return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
+
+
+def refuse_copies(trainer: AnyTrainer) -> None:
+    """Refuse processes that are copies of this one, which has its loggers running already."""
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+        raise MisconfigurationException(
+            "`fedhpo` has its processes started anew, not copied as spawn and fork do for notebooks: use "
+            "trainer.strategy=ddp."
+        )
+
+
+def save_here(trainer: AnyTrainer, path: Path) -> None:
+    """Write a checkpoint from this process, although it is not the one that does so."""
+    checkpoint = trainer._checkpoint_connector.dump_checkpoint(False)
+    trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+
+
+def wait_for_nobody(trainer: AnyTrainer) -> None:
+    """Let a process end by itself: after an exception the others may not come to where it waits for them."""
+    if isinstance(trainer.strategy, DDPStrategy):
+        vars(trainer.strategy).update(
+            barrier=lambda *arguments, **options: None,
+            broadcast=lambda value, *arguments, **options: value,
+            reduce=lambda value, *arguments, **options: value,
+        )
+
+
+def heed_sigterm(trainer: AnyTrainer) -> None:
+    """End the run where SIGTERM has come."""
+    if trainer.received_sigterm:
+        raise SIGTERMException
+
+
+def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
+    """Note SIGTERM and pass it on, without the collective call by which newer Lightning does it.
+
+    In a signal's handler that would meet whatever the other processes are exchanging.
+    """
+    connector, launcher = trainer._signal_connector, trainer.strategy.launcher
+    if not connector.received_sigterm and launcher is not None:
+        launcher.kill(signum)
+    connector.received_sigterm = True
+
+
+def started(trainer: AnyTrainer) -> list[Popen[bytes]]:
+    """Return the processes that this one has started to run the script again, and watch them in Lightning's place.
+
+    Lightning's own watch kills all of them, this one too, before a checkpoint is written and anything is said.
+    """
+    launcher = trainer.strategy.launcher
+    if not isinstance(launcher, _SubprocessScriptLauncher):
+        return []
+    for thread in threading.enumerate():
+        if thread.name == "child-process-observer":
+            vars(thread)["_run"] = lambda: True  # that it is done
+    return list(launcher.procs)
+
+
+@contextmanager
+def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
+    """Say of a broken connection what it means."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ranks.is_lost(error):
+            raise
+        if trainer.received_sigterm:
+            raise SIGTERMException from error
+        who = processes.fallen(started(trainer)) or "another process"
+        raise ranks.LostProcessError(
+            f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it."
+        ) from error
+
+
+def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a run in copies of this process, by spawn or fork, end with its arms and records in this one.
+
+    Lightning brings the module's weights and the logged metrics, and has no hook for more.
+    """
+
+    @wraps(launch)
+    def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
+        fed = _federated_loop(trainer)
+        try:
+            result = launch(self, function, *arguments, trainer=trainer, **options)
+        except KeyboardInterrupt:  # in a notebook it reaches this process only
+            if fed is not None:
+                self.kill(signal.SIGINT)
+                for process in self.procs:
+                    process.join(processes.GRACE)
+            raise
+        brought = vars(self).pop("brought_back", None)
+        if fed is not None and brought is not None:
+            data = next((one for one in arguments if isinstance(one, LightningDataModule)), None)
+            _attach(trainer, data)
+            fed.take_over(trainer, trainer.lightning_module, brought["states"])
+            trainer.fit_loop.load_state_dict(brought["loop"])
+        return result
+
+    return launched
+
+
+def _handing_over(extra_results: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @wraps(extra_results)
+    def handed(self: Any, trainer: AnyTrainer) -> dict[str, Any]:
+        extra, fed = extra_results(self, trainer), _federated_loop(trainer)
+        if fed is not None and trainer.state.fn == TrainerFn.FITTING:
+            buffer = BytesIO()
+            torch.save({"states": fed.hand_over(), "loop": trainer.fit_loop.state_dict()}, buffer)
+            extra["federated"] = buffer.getvalue()
+        return extra
+
+    return handed
+
+
+def _receiving(update: Callable[..., None]) -> Callable[..., None]:
+    @wraps(update)
+    def received(self: Any, trainer: AnyTrainer, extra: dict[str, Any]) -> None:
+        sent = extra.pop("federated", None)
+        if sent is not None:
+            self.brought_back = torch.load(BytesIO(sent), map_location="cpu", weights_only=True)
+        update(self, trainer, extra)
+
+    return received
+
+
+def _federated_loop(trainer: AnyTrainer) -> Any:
+    callbacks = [] if trainer is None else trainer.callbacks
+    return next((callback for callback in callbacks if getattr(callback, "is_federated_loop", False)), None)
+
+
+def _attach(trainer: AnyTrainer, data: LightningDataModule | None) -> None:
+    """Do in this process what its copies have done before the first round."""
+    strategy, module = trainer.strategy, trainer.lightning_module
+    module.trainer = trainer
+    trainer._data_connector.attach_datamodule(module, data)
+    strategy.precision_plugin.convert_module(module)
+    module.to(strategy.root_device)
+    strategy.setup_optimizers(trainer)
+
+
+for _name, _around in (
+    ("launch", _bringing_back),
+    ("get_extra_results", _handing_over),
+    ("update_main_process_results", _receiving),
+):
+    setattr(_MultiProcessingLauncher, _name, _around(getattr(_MultiProcessingLauncher, _name)))
+
+
+@contextmanager
+def children_run(command: Sequence[str]) -> Iterator[None]:
+    """Let the processes that Lightning starts run a command in place of the present script."""
+    own = {name: getattr(subprocess_script, name) for name in ("_hydra_subprocess_cmd", "_basic_subprocess_cmd")}
+    subprocess_script._hydra_subprocess_cmd = lambda local_rank: (list(command), os.getcwd())
+    subprocess_script._basic_subprocess_cmd = lambda: list(command)
+    try:
+        yield
+    finally:
+        vars(subprocess_script).update(own)

@@ -82,6 +82,34 @@ class Arm:
         for largest, tensor in zip(self._integers or (), integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
 
+    @property
+    def total(self) -> float | None:
+        """The weight of the results that are summed up, None where none has come."""
+        return None if self._delta is None else self._total
+
+    @property
+    def arrived(self) -> dict[int, list[Tensor]]:
+        """What the round's clients keep to themselves."""
+        return self._personal
+
+    def sums(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the round's sums and its largest integers, for those of other processes to go in.
+
+        Where no result has come they are zeros, and the least integers there are.
+        """
+        if self._delta is None:
+            floats, integers = _by_kind(self.buffers)
+            self._delta = [torch.zeros_like(tensor) for tensor in self.weights]
+            self._floats = [torch.zeros_like(tensor) for tensor in floats]
+            self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
+        return [*self._delta, *(self._floats or ())], list(self._integers or ())
+
+    def take(self, total: float, personal: Mapping[int, Sequence[Tensor]]) -> None:
+        """Take over the weight and the clients' own parts that belong to sums of several processes."""
+        self._total = total
+        device = self.weights[0].device
+        self._personal = {client: [tensor.to(device) for tensor in kept] for client, kept in personal.items()}
+
     def pseudo_gradient(self) -> list[Tensor] | None:
         """Return ``w - sum n_i w_i``, or None where no client's model arrived this round."""
         if self._delta is None or not self._total:
@@ -165,3 +193,7 @@ def _by_kind(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Split tensors into those that are averaged and those of which the largest is kept."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
     return floats, [tensor for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]
+
+
+def _least(dtype: torch.dtype) -> int:
+    return 0 if dtype == torch.bool else torch.iinfo(dtype).min

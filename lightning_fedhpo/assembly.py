@@ -11,6 +11,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fedhpo import ranks
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.tracking.keeper import Keeper
 
@@ -57,8 +58,11 @@ def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callbac
 
 
 def loggers(cfg: DictConfig) -> list[Logger]:
-    """Return the configured loggers, told of the configuration: one, several by name, or none."""
-    if not cfg.logger:
+    """Return the configured loggers, told of the configuration: one, several by name, or none.
+
+    Of several processes one logs.
+    """
+    if not cfg.logger or not ranks.is_first():
         return []
     made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]
     running = [logger for logger in made if logger is not None]

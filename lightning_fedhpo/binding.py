@@ -40,6 +40,8 @@ class Target:
     where: str
     restore: Callable[[], None] | None = None
     """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
+    assign: Callable[[Any], None] | None = None
+    """Where the module itself reads the value: writes whatever it is given, unchecked."""
 
 
 @dataclass
@@ -118,6 +120,11 @@ class Binding:
         """Return what :meth:`apply` would, without setting anything."""
         bound = {name: config.get(name, own) for name, own in self._original.items()}
         return {**bound, **self._own_reported}
+
+    @property
+    def of_module(self) -> dict[str, Target]:
+        """The targets that the module itself reads, by name."""
+        return {name: target for name, target in self._targets.items() if target.assign is not None}
 
     def restore(self) -> None:
         """Put everything back to what the module's author set."""
@@ -218,6 +225,9 @@ class Binding:
         def write(value: Any) -> None:
             if not is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`dropout` must be in [0, 1], got {value!r}.")
+            assign(value)
+
+        def assign(value: Any) -> None:
             for layer, attribute in layers:
                 setattr(layer, attribute, value)
 
@@ -228,7 +238,7 @@ class Binding:
                 setattr(layer, attribute, value)
 
         first, place = layers[0]
-        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", restore)
+        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", restore, assign)
 
 
 def _attribute_target(module: nn.Module, path: str) -> Target:
@@ -259,7 +269,7 @@ def _attribute_target(module: nn.Module, path: str) -> Target:
 
 def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
     own = read()
-    return Target(write, read, f"`{path}`", lambda: write(own))
+    return Target(write, read, f"`{path}`", lambda: write(own), write)
 
 
 def _step(owner: Any, name: str, path: str) -> Any:

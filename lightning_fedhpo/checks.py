@@ -14,17 +14,19 @@ from lightning.pytorch.callbacks import (
     ModelPruning,
     StochasticWeightAveraging,
 )
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
+from lightning_fedhpo.executors.settings import setting_of
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
@@ -79,7 +81,7 @@ def federated_data(trainer: AnyTrainer) -> FederatedData:
 def check_options(
     mode: str,
     target: str,
-    executor: str,
+    executor: object,
     on_error: str,
     log_arms: str,
     cohort: int,
@@ -94,13 +96,13 @@ def check_options(
     choices = {
         "mode": (mode, ("min", "max")),
         "target": (target, ("personalized", "global")),
-        "executor": (executor, ("auto", "sequential")),
         "on_error": (on_error, ("raise", "drop")),
         "log_arms": (log_arms, ("best", "all")),
     }
     for name, (value, allowed) in choices.items():
         if value not in allowed:
             raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    setting_of(executor)
     counts = {
         "cohort": cohort,
         "epochs": epochs,
@@ -234,6 +236,22 @@ def check_checkpoint(checkpoint: Mapping[str, Any], key: str, present: Mapping[s
     check_whole(states[key]["torn"])
 
 
+def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse processes that have come to different runs."""
+    for rank, identity in enumerate(identities):
+        differing = [name for name, value in identities[0].items() if identity[name] != value]
+        if differing:
+            lines = "".join(
+                f"\n- {name}: {identities[0][name]!r} in the first, {identity[name]!r}" for name in differing
+            )
+            raise ranks.told(
+                ValueError(
+                    f"all processes must have the same run, process {rank} has another one:{lines}\nMake data and "
+                    "settings from fixed seeds: every process makes its own."
+                )
+            )
+
+
 def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
     """Refuse a checkpoint of another module, which torch would load in part before it complains."""
     if not module.strict_loading:
@@ -264,11 +282,7 @@ def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None
 
 
 def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
-    if not isinstance(trainer.strategy, SingleDeviceStrategy) or trainer.world_size > 1:
-        yield (
-            f"strategy {type(trainer.strategy).__name__} on {trainer.world_size} devices: jobs run in one process; "
-            "use Trainer(devices=1)."
-        )
+    yield from _strategy(trainer.strategy)
     if trainer.max_steps != -1 and not trainer.fast_dev_run:
         yield f"max_steps={trainer.max_steps}: a round is not cut short; use max_epochs, the number of rounds."
     if trainer.min_steps is not None:
@@ -284,6 +298,25 @@ def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
         )
     if trainer.limit_val_batches == 0 and monitor is not None and not trainer.fast_dev_run:
         yield "limit_val_batches=0: clients are scored on their validation examples; use FederatedLoop(monitor=None)."
+
+
+def _strategy(strategy: Any) -> Iterator[str]:
+    shares = isinstance(strategy, DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
+    if not shares and not isinstance(strategy, SingleDeviceStrategy):
+        yield (
+            f"{type(strategy).__name__}: a client is trained by one process, and processes share clients; use "
+            'Trainer(strategy="ddp"), or devices=1.'
+        )
+    if shares and private.wants_layer_sync(strategy):
+        yield (
+            "sync_batchnorm=True: processes train different clients, whose statistics are their own until the server "
+            "averages them; leave it out."
+        )
+    if shares and private.wants_gradient_hooks(strategy):
+        yield (
+            "ddp_comm_hook, model_averaging_period: processes exchange no gradients, and models once a round; leave "
+            "them out."
+        )
 
 
 def _callbacks(trainer: AnyTrainer) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The contracts that every algorithm, tuner and search keeps, as functions that raise ``AssertionError``.
 
 Each takes a function that makes a new object of the kind under test, as often as it needs one, and runs the toy
-federation with it.
+federation with it, by any of the executors.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Natural
 from lightning_fedhpo.dimensions import Float, Int
+from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.space import SearchSpace
@@ -41,6 +42,7 @@ Make = Callable[[], Subject]
 
 Kind = TypeVar("Kind", bound=Subject)
 
+SEQUENTIAL = Sequential()
 ROUNDS = 4
 COHORT = 3
 _CLIENTS = 4
@@ -67,54 +69,58 @@ def toy_instance(kind: Callable[..., Kind]) -> Kind:
     return kind(**{name: value for name, value in known.items() if name in parameters})
 
 
-def check_same_seed(make: Make) -> None:
+def check_same_seed(make: Make, executor: Setting = SEQUENTIAL) -> None:
     """The same seed is the same run, whatever the global generators are at; another seed is another run."""
     with seeding.preserved():
         seeding.seed_user_code(1)
-        first = _outcome(*_run(make))
+        first = _outcome(*_run(make, executor))
         seeding.seed_user_code(2)
         before = _generators()
-        second = _outcome(*_run(make))
+        second = _outcome(*_run(make, executor))
         after = _generators()
     _equal(first, second, "the same seed gave two runs that differ in")
     moved = [name for name in before if before[name] != after[name]]
     assert not moved, f"the run has drawn from the global generator of {', '.join(moved)}"
-    assert first["the model"] != _outcome(*_run(make, seed=1))["the model"], "another seed gave the same model"
+    assert first["the model"] != _outcome(*_run(make, executor, seed=1))["the model"], (
+        "another seed gave the same model"
+    )
 
 
-def check_resume(make: Make) -> None:
+def check_resume(make: Make, executor: Setting = SEQUENTIAL) -> None:
     """A run resumed from any checkpoint, of a round's end or from inside one, is bitwise the run that never stopped."""
     with tempfile.TemporaryDirectory() as folder:
-        whole = _outcome(*_run(make, callbacks=[_SaveAlways(Path(folder))]))
+        whole = _outcome(*_run(make, executor, callbacks=[_SaveAlways(Path(folder))]))
         paths = sorted(Path(folder).iterdir())
         assert paths, "nothing was saved"
         for path in paths:
             checkpoint = torch.load(path, weights_only=True)
             strange = _strange(checkpoint["callbacks"])
             assert not strange, f"a checkpoint holds what is no tensor, number, string or container: {strange[:3]}"
-            _equal(whole, _outcome(*_run(make, ckpt_path=path)), f"resumed from {path.stem}, the run differs in")
+            _equal(
+                whole, _outcome(*_run(make, executor, ckpt_path=path)), f"resumed from {path.stem}, the run differs in"
+            )
 
 
-def check_nan_survives(make: Make) -> None:
+def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
     """A client that diverges is left out and counted; a round in which all diverge leaves the model as it was."""
     rounds = _rounds(make())
-    fed, module, messages = _sick_run(make, {1})
+    fed, module, messages = _sick_run(make, executor, {1})
     assert all(bool(tensor.isfinite().all()) for tensor in module.state_dict().values()), "nan reached the weights"
     assert fed.result.history["dropped"] == [1] * len(fed.result.history), "a client that diverged was not left out"
     assert any(f"of {_CLIENTS}" in text or "clients of round" in text for text in messages), "nothing was said"
     assert all(math.isfinite(score) for arm in fed.result.arms for score in arm["scores"]), "nan reached a score"
     json.dumps(fed.result.best, allow_nan=False)
     start = {name: tensor.clone() for name, tensor in ToyModule().state_dict().items()}
-    fed, module, _ = _sick_run(make, set(range(_CLIENTS)))
+    fed, module, _ = _sick_run(make, executor, set(range(_CLIENTS)))
     assert all(torch.equal(start[name], tensor) for name, tensor in module.state_dict().items()), "the model changed"
     assert len({row["round"] for row in fed.result.history}) == rounds, "the run did not go on"
     json.dumps(fed.result.best, allow_nan=False)
 
 
-def check_suggestions(make: Make, space: SearchSpace | None = None) -> None:
+def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Setting = SEQUENTIAL) -> None:
     """Every client trains, and every server aggregates, with a point of the space; so does what is deployed."""
     space = space or toy_space()
-    fed, _, _ = _run(make)
+    fed, _, _ = _run(make, executor)
     subject = make()
     clients = set(space.client) if isinstance(subject, Search) else set(subject.client_names) & set(space.client)  # type: ignore[union-attr]  # an algorithm suggests nothing
     assert clients, "nothing of the space is tuned"
@@ -127,6 +133,20 @@ def check_suggestions(make: Make, space: SearchSpace | None = None) -> None:
         assert not outside, f"outside of the space: {outside[:3]}"
 
 
+def check_executor(make: Make, executor: Setting) -> None:
+    """An executor gives what the sequential one gives, up to the rounding of sums: one round, without dropout."""
+    with seeding.preserved():
+        expected = _run(make, SEQUENTIAL, callbacks=[_OneRound()], dropout=0.0)
+        found = _run(make, executor, callbacks=[_OneRound()], dropout=0.0)
+    for name, tensor in expected[1].state_dict().items():
+        apart = (tensor - found[1].state_dict()[name]).norm() / tensor.norm()
+        assert apart < 1e-5, f"{name} is {apart:.1e} apart after a round, relatively"
+    for theirs, own in zip(expected[0].result.jobs, found[0].result.jobs, strict=True):
+        differing = [name for name in theirs if not _near(theirs[name], own[name])]
+        assert not differing, f"the jobs differ in {', '.join(differing)}: {theirs}, {own}"
+    assert expected[0].result.ledger == found[0].result.ledger, "the ledgers differ"
+
+
 def check_identity(make: Make) -> None:
     """What a checkpoint must agree with is plain, the same for two made alike, and survives JSON."""
     identity = make().identity()
@@ -134,21 +154,30 @@ def check_identity(make: Make) -> None:
     assert json.loads(json.dumps(identity, allow_nan=False)) == identity, "it does not survive JSON"
 
 
-def check_hyperparameters(make: Callable[[], Algorithm], skip: Collection[str] = ()) -> None:
+def check_hyperparameters(
+    make: Callable[[], Algorithm], skip: Collection[str] = (), executor: Setting = SEQUENTIAL
+) -> None:
     """Every hyperparameter that an algorithm declares changes the run, and is written down as it was used."""
     algorithm = make()
-    default = _run(make)[1].state_dict()
+    default = _run(make, executor)[1].state_dict()
     sides: Sequence[tuple[str, Mapping[str, Any]]] = (("client", algorithm.client), ("server", algorithm.server))
     for side, values in sides:
         for name, value in values.items():
             if name in skip:
                 continue
             other = _other(value)
-            fed, module, _ = _run(make, callbacks=[Fixed(**{side: {name: other}})])
+            fed, module, _ = _run(make, executor, callbacks=[Fixed(**{side: {name: other}})])
             used = fed.result.jobs[name] if side == "client" else [fed.result.best["server"][name]]
             assert set(used) == {other}, f"{side} {name!r} was set to {other!r}, written down is {set(used)}"
             same = all(torch.equal(default[key], tensor) for key, tensor in module.state_dict().items())
             assert not same, f"{side} {name!r} has no effect: {value!r} and {other!r} give the same run"
+
+
+class _OneRound(Callback):
+    """Stops after the first round."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.should_stop = True
 
 
 class _SaveAlways(Callback):
@@ -169,17 +198,19 @@ class _SaveAlways(Callback):
 
 def _run(
     make: Make,
+    executor: Setting,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     ckpt_path: Path | None = None,
     data: FederatedData | None = None,
     cohort: int = COHORT,
+    dropout: float = 0.2,
 ) -> tuple[FederatedLoop, ToyModule, Trainer]:
     subject = make()
-    fed = FederatedLoop(subject if isinstance(subject, Algorithm) else None, cohort, seed=seed)
+    fed = FederatedLoop(subject if isinstance(subject, Algorithm) else None, cohort, seed=seed, executor=executor)
     own = [] if isinstance(subject, Algorithm) else [subject]
     with seeding.preserved():  # a new layer draws its weights
-        module = ToyModule(dropout=0.2)
+        module = ToyModule(dropout=dropout)
     trainer = quiet_trainer(_rounds(subject), fed, *own, *callbacks)
     trainer.fit(module, datamodule=data or toy_data(), ckpt_path=ckpt_path)
     return fed, module, trainer
@@ -189,14 +220,14 @@ def _rounds(subject: Subject) -> int:
     return max(ROUNDS, subject.rounds) if isinstance(subject, Search) else ROUNDS
 
 
-def _sick_run(make: Make, sick: Collection[int]) -> tuple[FederatedLoop, ToyModule, list[str]]:
+def _sick_run(make: Make, executor: Setting, sick: Collection[int]) -> tuple[FederatedLoop, ToyModule, list[str]]:
     x, y = toy_tensors(20 * _CLIENTS)
     owner = torch.arange(len(x)) % _CLIENTS
     for client in sick:
         x[owner == client] = math.nan
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fed, module, _ = _run(make, data=FederatedData((x, y), Natural(owner), batch_size=8), cohort=_CLIENTS)
+        fed, module, _ = _run(make, executor, data=FederatedData((x, y), Natural(owner), batch_size=8), cohort=_CLIENTS)
     return fed, module, [str(warning.message) for warning in caught]
 
 
@@ -226,6 +257,12 @@ def _outcome(fed: FederatedLoop, module: ToyModule, trainer: Trainer) -> dict[st
 def _equal(one: Mapping[str, Any], other: Mapping[str, Any], complaint: str) -> None:
     differing = [name for name in one if one[name] != other[name]]
     assert not differing, f"{complaint} {', '.join(differing)}"
+
+
+def _near(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
 
 
 def _plain(value: Any) -> Any:

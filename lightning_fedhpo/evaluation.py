@@ -14,7 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import seeding
+from lightning_fedhpo import ranks, seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.executors.sequential import SequentialExecutor
@@ -139,10 +139,17 @@ def evaluate_arm(
     # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
     known = data is executor.data or data.fingerprint() == executor.data.fingerprint()
     limit = private.evaluation_limit(trainer, stage)
-    with seeding.preserved(), private.fitting(trainer, module):
-        for client in chosen_clients(clients, sizes, seed):
-            job = Job(arm.rounds, arm.index, client, config(client))
-            table.append(_evaluate_client(executor, data, job, arm, stage, split, seed, known, limit))
+    ids = chosen_clients(clients, sizes, seed)
+    own = ranks.share([arm.index] * len(ids), [int(sizes[client]) for client in ids], ranks.world())[ranks.rank()]
+    rows: dict[int, Mapping[str, Any]] = {}
+    with ranks.together() as answers, seeding.preserved(), private.fitting(trainer, module):
+        for place in own:
+            job = Job(arm.rounds, arm.index, ids[place], config(ids[place]))
+            rows[place] = _evaluate_client(executor, data, job, arm, stage, split, seed, known, limit)
+        answers.own = rows
+    rows = {place: row for one in answers.all for place, row in one.items()}
+    for place in range(len(ids)):
+        table.append(rows[place])
     return Evaluation(table)
 
 

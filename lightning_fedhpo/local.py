@@ -83,6 +83,11 @@ class LocalTraining:
         return self._bare
 
     @property
+    def transfers(self) -> bool:
+        """Whether batches pass a hook, or go to another device, on their way to the module."""
+        return self._transfer is not None
+
+    @property
     def watches_validation(self) -> bool:
         """Whether a schedule may want the client's validation scores while it trains."""
         return self._schedulers is not None and self._schedulers.watch_epochs

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import checks, seeding
+from lightning_fedhpo import checks, machine, processes, ranks, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.evaluation import Evaluation, due, evaluate_arm, online_figures
 from lightning_fedhpo.executors import SequentialExecutor
+from lightning_fedhpo.executors.settings import Setting, setting_of
 from lightning_fedhpo.local import batches_of
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.population import Population
@@ -43,7 +45,9 @@ class FederatedLoop(Callback):
         monitor: The score, among what the module's ``validation_step`` logs or returns; None trains without scores.
         mode: ``"min"`` or ``"max"``: which scores are better.
         target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it.
-        executor: What runs the jobs: ``"sequential"``, or ``"auto"`` to choose.
+        executor: What runs the jobs: ``"sequential"``, one after another; ``"vectorized"``, side by side in one batched
+            computation; ``"auto"``, whichever is likely to be faster; or one of these with settings, as
+            :class:`~lightning_fedhpo.executors.Vectorized` has them.
         epochs: Local epochs of a job, where no tuner sets them.
         seed: Every random draw of the run is a function of it.
         score_before: Score clients also before they train, for the global figures of every round; by default where
@@ -83,7 +87,7 @@ class FederatedLoop(Callback):
         monitor: str | None = "val_loss",
         mode: Literal["min", "max"] = "min",
         target: Literal["personalized", "global"] = "personalized",
-        executor: Literal["auto", "sequential"] = "auto",
+        executor: Literal["auto", "sequential", "vectorized"] | Setting = "auto",
         *,
         epochs: int = 1,
         seed: int = 0,
@@ -125,6 +129,7 @@ class FederatedLoop(Callback):
         self.search: Search | None = None
         self._saved: dict[str, Any] | None = None
         self._release: Callable[[], None] | None = None
+        self._watch: processes.Watch | None = None
         self._forget()
 
     # ------------------------------------------------------------------ the round
@@ -154,22 +159,37 @@ class FederatedLoop(Callback):
         """Run the jobs, arm by arm.
 
         A result goes into its arm's sums as it comes, and an arm is aggregated when its last result is in: memory
-        grows neither with the cohort nor, but for their weights, with the arms.
+        grows neither with the cohort nor, but for their weights, with the arms. Where jobs of several arms are
+        computed together, or several processes share the round, no arm is aggregated before all jobs are done.
         """
         arms = {arm.index: arm for arm in self.arms.live}
         results: list[ClientResult] = []
-        with seeding.preserved():
-            for result in self._executor.run(self._jobs, arms, self._context):
+        alone = ranks.world() == 1
+        whole = not alone or self._executor.aggregates_whole_rounds
+        with seeding.preserved(), machine.threads(self._executor.threads):
+            for result in self._executor.run(self._jobs, arms, self._context) if alone else self._shared(arms):
                 arm = arms[result.job.arm]
-                if results and results[0].job.arm != arm.index:
+                if not whole and results and results[0].job.arm != arm.index:
                     self._aggregate(arms[results[0].job.arm], results)
                     results = []
-                if result.finite:
+                if alone and result.finite:
                     arm.add(result, self.algorithm.weight(result))
                 results.append(result)
                 yield result
-        if results:
-            self._aggregate(arms[results[0].job.arm], results)
+        for index, several in groupby(results, key=lambda result: result.job.arm):
+            self._aggregate(arms[index], list(several))
+
+    def _shared(self, arms: dict[int, Arm]) -> list[ClientResult]:
+        """Train this process's share of the round, and return everybody's results in the order of the jobs."""
+
+        def train(jobs: Sequence[Job]) -> Iterator[ClientResult]:
+            for result in self._executor.run(jobs, arms, self._context):
+                if result.finite:
+                    arms[result.job.arm].add(result, self.algorithm.weight(result))
+                yield result
+                private.heed_sigterm(self._trainer)
+
+        return ranks.combined(self._jobs, [self._steps(job) for job in self._jobs], arms, train)
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
@@ -216,12 +236,21 @@ class FederatedLoop(Callback):
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
         if stage != "fit":
             return
+        with ranks.together() as answers:
+            self._set_up(trainer, pl_module)
+            answers.own = self._identity() if ranks.world() > 1 else {}
+        checks.check_alike(answers.all)
+        if ranks.world() > 1:
+            self._watch = processes.watched(private.started(trainer))
+
+    def _set_up(self, trainer: Trainer, pl_module: LightningModule) -> None:
         checks.check_trainer(trainer, self.monitor)
         checks.check_module(pl_module, self.monitor)
         self.tuner = checks.only(trainer, Tuner) or Untuned()
         self.search = checks.only(trainer, Search)  # type: ignore[type-abstract]  # a kind, not to be made
         self.data = checks.federated_data(trainer)
         checks.check_cohort(self.cohort, len(self.data))
+        self._sizes = self.data.sizes("train")
         checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.search)
         if self.search is not None:
             self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))
@@ -238,6 +267,7 @@ class FederatedLoop(Callback):
         needed = self.target == "global" or self.tuner.needs_before
         self._needs_before = self.monitor is not None and (needed if self._score_before is None else self._score_before)
         private.install(trainer, self)
+        private.share_jobs(trainer)
         self._release = private.guard_loading(
             pl_module,
             lambda checkpoint: checks.check_checkpoint(checkpoint, self.state_key, self._identity()),
@@ -251,15 +281,29 @@ class FederatedLoop(Callback):
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
+        self._start(trainer, module)
+        if not trainer.barebones:
+            curves.begin(trainer, self._records.earlier(), self.monitor)
+
+    def _start(self, trainer: Trainer, module: LightningModule) -> None:
+        machine.keep_memory()
         self._fitted = False
         saved = self._saved or {}
         if saved:
             checks.check_identity(saved["identity"], self._identity())
-        settings = Settings(self.seed, self.epochs, self.monitor, self.on_error, self.verify)
+        settings = Settings(
+            self.seed,
+            self.epochs,
+            self.monitor,
+            self.on_error,
+            self.verify,
+            setting_of(self.executor),
+            *self._extent(),
+        )
         tuning = tuned(self.tuner, self.search, self.seed)
         if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
             self._executor.state.traces.wipe()
-        with seeding.preserved():
+        with seeding.preserved(), ranks.together():
             self._prepared = prepare(
                 trainer,
                 module,
@@ -287,19 +331,23 @@ class FederatedLoop(Callback):
         self._saved = None
         if self.arms:
             self._show_best()
-        if not trainer.barebones:
-            curves.begin(trainer, self._records.earlier(), self.monitor)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
+        self._end_watch()
         if self._prepared is not None and self.arms:
             curves.log_configurations(trainer, self.result.configs)
-            self._executor.binding.apply(self._chosen(self.arms.best))
-            self._fitted = True
+            self._conclude()
+
+    def _conclude(self) -> None:
+        self._executor.binding.apply(self._chosen(self.arms.best))
+        self._fitted = True
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
         self._end_guard()
+        self._end_watch()
+        private.wait_for_nobody(trainer)
         if self._prepared is not None and self.arms:
             self._show_best()
 
@@ -387,6 +435,29 @@ class FederatedLoop(Callback):
         """Keep a checkpoint's state until the arms are made."""
         self._saved = state_dict
 
+    def hand_over(self) -> dict[str, Any]:
+        """Return what a run in copies of a process brings back to that process: its own state, tuner's and search's."""
+        parts = [part for part in (self, self.tuner, self.search) if part is not None]
+        return {part.state_key: part.state_dict() for part in parts}
+
+    def take_over(self, trainer: Trainer, module: LightningModule, states: dict[str, Any]) -> None:
+        """Take up here what the copies of this process have found, as if it had been found here."""
+        self._set_up(trainer, module)
+        self._end_guard()
+        self._optimizers = LocalOptimizers(trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
+        for part in (self, self.tuner, self.search):
+            if part is not None and part.state_key in states:
+                part.load_state_dict(states[part.state_key])
+        if self._saved:
+            self._start(trainer, module)
+            self._conclude()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to a process: a copy in another one prepares anew."""
+        own = {"_executor", "_optimizers", "_trainer", "_release", "_watch"}
+        state = {name: value for name, value in vars(self).items() if name not in own}
+        return state | {"_prepared": None, "_release": None, "_watch": None}
+
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save the best arm's weights also from inside a round, when the module holds a client's."""
         if self._in_round and self._prepared is not None:
@@ -454,6 +525,25 @@ class FederatedLoop(Callback):
         arm = self.arms.best
         self.tuner.leader = arm.index
         self._executor.show(arm)
+
+    def _extent(self) -> tuple[int, int | None]:
+        """Return about how many jobs a round has, and how many the run has in all, where it is as long as it may be."""
+        rounds = self._trainer.max_epochs or -1
+        spent = rounds if self.search is None else self.search.spends
+        width = 1 if self.search is None else -(-self.search.spends // self.search.rounds)
+        return self.cohort * width, self.cohort * spent if spent > 0 else None
+
+    def _steps(self, job: Job) -> int:
+        """Estimate a job's local steps."""
+        epochs = int(job.config.get("epochs", self.epochs))
+        batch_size = int(job.config.get("batch_size", self.data.batch_size))
+        limit = private.limits(self._trainer)[0]
+        return epochs * int(batches_of(int(self._sizes[job.client]), batch_size, self.data.drop_last, limit))
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.end()
+        self._watch = None
 
     def _end_guard(self) -> None:
         if self._release is not None:

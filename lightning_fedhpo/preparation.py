@@ -19,8 +19,9 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.executors.choice import Plan, choose
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.local import LocalTraining, batches_of
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.proof import check_effect
 from lightning_fedhpo.searches.base import Search
@@ -146,7 +147,29 @@ def prepare(
         binding.restore()
     changed = list(moving) if moving is not None else changed
     state = module_state(module, algorithm.local, changed, traces, training)
-    return Prepared(executor(state), data, [name for name in changed if name in state.names[2]])
+    chosen = _chosen(executor(state), algorithm, tuning, settings, clients)
+    announce(chosen)
+    return Prepared(chosen, data, [name for name in changed if name in state.names[2]])
+
+
+def _chosen(
+    sequential: SequentialExecutor, algorithm: Algorithm, tuning: Tuned, settings: Settings, clients: Sequence[int]
+) -> SequentialExecutor:
+    """Return what is to run the jobs; the module is left as it was."""
+    state, data, trainer = sequential.state, sequential.data, sequential.local.trainer
+    kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
+    ends = tuning.bases(next(iter(tuning.contrasts), "")) if tuning.contrasts else [tuning.config]
+    limits = Limits(*private.limits(trainer))
+    epochs = max([settings.epochs, *map(int, tuning.values("epochs"))])
+    size = min([data.batch_size, *map(int, tuning.values("batch_size"))])
+    batches = batches_of(int(data.sizes("train").mean()), size, data.drop_last, limits.train)
+    plan = Plan(clients[:3], ends, settings.jobs, settings.updates and settings.updates * epochs * batches)
+    try:
+        return choose(settings.executor, sequential, algorithm, limits, settings.monitor, plan)
+    finally:
+        state.end()
+        state.load(kept[: len(state.weights)], kept[len(state.weights) :][: len(state.buffers)], None)
+        sequential.binding.restore()
 
 
 def _check_values(tuning: Tuned, binding: Binding, algorithm: Algorithm) -> None:

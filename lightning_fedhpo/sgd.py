@@ -17,6 +17,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_IMPLEMENTED = ("fused", "foreach")
 
 
 def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
@@ -29,7 +30,7 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     >>> w.tolist(), plain_sgd(torch.optim.Adam([w])) is None
     ([0.5, 0.5], True)
     """
-    if type(optimizer) is not SGD or not _is_plain(optimizer):
+    if type(optimizer) is not SGD or not is_plain_sgd(optimizer):
         return None
     groups, state = optimizer.param_groups, optimizer.state
     if any(p.device.type != "cpu" or p.is_complex() for group in groups for p in group["params"]):
@@ -37,7 +38,7 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
 
     @torch.no_grad()
     def step() -> None:
-        if not _is_plain(optimizer) or any(
+        if not is_plain_sgd(optimizer) or any(
             p.grad is not None and p.grad.is_sparse for group in groups for p in group["params"]
         ):
             optimizer.step()
@@ -48,16 +49,21 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     return step
 
 
-def _is_plain(optimizer: Optimizer) -> bool:
-    """Whether options and hooks are those of plain SGD; looked at anew at every step, as all values are."""
+def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> bool:
+    """Whether options and hooks are those of plain SGD; looked at anew at every step, as all values are.
+
+    Args:
+        optimizer: An SGD.
+        allow_implementations: Accept it also where a fused or foreach implementation of the same step is asked for.
+    """
     if "step" in vars(optimizer):  # a schedule, or somebody, has wrapped it
         return False
     if any(getattr(optimizer, name, None) for name in _HOOKS) or _global_optimizer_pre_hooks:
         return False
-    return not _global_optimizer_post_hooks and not any(
-        group.get("maximize") or group.get("fused") or group.get("differentiable") or group.get("foreach")
-        for group in optimizer.param_groups
-    )
+    if _global_optimizer_post_hooks:
+        return False
+    chosen = ("maximize", "differentiable") if allow_implementations else ("maximize", "differentiable", *_IMPLEMENTED)
+    return not any(group.get(name) for group in optimizer.param_groups for name in chosen)
 
 
 def _step(group: dict[str, Any], state: dict[Tensor, Any]) -> None:

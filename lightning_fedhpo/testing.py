@@ -8,6 +8,7 @@ runner with something that makes a new one:
 """
 
 from lightning_fedhpo.contracts import (
+    check_executor,
     check_hyperparameters,
     check_identity,
     check_nan_survives,
@@ -20,6 +21,7 @@ from lightning_fedhpo.toy import ToyModule, quiet_trainer, toy_data, toy_run, to
 
 __all__ = [
     "ToyModule",
+    "check_executor",
     "check_hyperparameters",
     "check_identity",
     "check_nan_survives",

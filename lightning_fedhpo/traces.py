@@ -124,6 +124,9 @@ class Traces:
     Args:
         module: The user's module, as every client is to find it.
         seed: The run's seed, of which the module's own generators are a function.
+
+    Attributes:
+        version: Another number whenever others than clients have changed an attribute.
     """
 
     def __init__(self, module: nn.Module, seed: int) -> None:
@@ -134,10 +137,12 @@ class Traces:
         self._open = False
         self._changed: list[tuple[dict[str, Any], str, Any, Any]] = []
         self._dirty: list[Content] = []
+        self.version = 0
         self._watch()
 
     def _watch(self) -> None:
         """Note every attribute as it is now."""
+        self.version += 1
         # Without what belongs to Lightning, and to torchmetrics objects, which are reset in their own ways.
         layers = [
             (f"{path}." if path else "", vars(layer))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shlex
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import hydra
 import lightning
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from lightning.pytorch import LightningModule, Trainer
@@ -20,15 +23,19 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fedhpo import assembly
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import assembly, processes, ranks
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.machine import threads
 from lightning_fedhpo.tracking.console import report
 from lightning_fedhpo.tracking.keeper import Keeper
 from lightning_fedhpo.tracking.summary import build_summary, write_summary
 
 PACKAGE = str(Path(__file__).parent)
+CONFIG = "config.yaml"
+THREADS = "OMP_NUM_THREADS"
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
@@ -50,9 +57,10 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         2
     """
     began = time.monotonic()
-    folder = Path(cfg.folder).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    folder, first = Path(cfg.folder).absolute(), ranks.is_first()
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(cfg, folder / CONFIG, resolve=True)
     checkpoint = existing(cfg.ckpt_path)
     lightning.seed_everything(cfg.seed, workers=True, verbose=False)
     data, model = assembly.build(cfg, "data"), assembly.build(cfg, "model")
@@ -60,34 +68,29 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     callbacks = [fed, *assembly.searching(cfg), *assembly.callbacks(cfg, fed, folder)]
     loggers, summary = assembly.loggers(cfg), None
     try:
-        with threads(cfg.threads):
+        with threads(cfg.threads), processes.surroundings(), private.children_run(command(folder)):
             saving = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = assembly.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **saving)
+            private.refuse_copies(trainer)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)
         seconds = time.monotonic() - began
         summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, resumed_from=checkpoint)
-        write_summary(folder / "summary.json", summary)
-    except SystemExit:  # what Lightning makes of Ctrl-C
-        print(how_to_resume(folder))
+        if first:
+            write_summary(folder / "summary.json", summary)
+    except (Exception, SystemExit) as error:  # the latter is what Lightning makes of Ctrl-C
+        heard = first or (ranks.is_lost(error) and not processes.silent(error))
+        if heard and (isinstance(error, SystemExit) or fed.arms):
+            print(how_to_resume(folder))
         raise
     finally:
-        write_tables(fed, folder)
+        if first:
+            write_tables(fed, folder)
         for logger in loggers:
             conclude(logger, summary)
-    print(report(summary, folder, [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]))
+    if first:
+        print(report(summary, folder, [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]))
     return summary
-
-
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Let torch compute with so many threads inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def evaluated(
@@ -122,22 +125,24 @@ def existing(path: str | None) -> str | None:
     return path
 
 
-def how_to_resume(folder: Path) -> str:
-    """Say how to go on with an interrupted run."""
+def how_to_resume(folder: Path, overrides: Sequence[str] | None = None) -> str:
+    """Say how to go on with an interrupted run that was told something; by default, what Hydra says it was told."""
     kept = [folder / "checkpoints" / name for name in (Keeper.FILE, "last.ckpt")]
     path = next((path for path in kept if path.is_file()), None)
     if path is None:
         return "\nInterrupted before there was anything to resume from."
-    command = ["fedhpo"]
-    if HydraConfig.initialized():
-        overrides = HydraConfig.get().overrides.task
-        command += [one for one in overrides if not one.startswith(("ckpt_path=", "+ckpt_path="))]
-    return f"\nInterrupted. To go on:\n  {shlex.join([*command, f'ckpt_path={path}'])}"
+    told = [one for one in overrides or hydra_overrides() if not one.startswith(("ckpt_path=", "+ckpt_path="))]
+    return f"\nInterrupted. To go on:\n  {shlex.join(['fedhpo', *told, f'ckpt_path={path}'])}"
+
+
+def hydra_overrides() -> list[str]:
+    """Return what Hydra says that the run was told."""
+    return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
 
 def readable(error: BaseException) -> bool:
     """Say whether an error's message is all that its reader needs: it was raised to tell about a wrong setting."""
-    if isinstance(error, MisconfigurationException | OmegaConfBaseException):
+    if isinstance(error, MisconfigurationException | OmegaConfBaseException | ranks.LostProcessError):
         return True
     if error.__cause__ is not None and readable(error.__cause__):
         return True
@@ -154,10 +159,45 @@ def main(cfg: DictConfig) -> float | None:
     try:
         score: float | None = train(cfg)["score"]
     except Exception as error:
+        if processes.silent(error):
+            sys.exit(1)
         if not readable(error):
             raise
         raise CompactHydraException(f"fedhpo: {error}") from error
     return score
+
+
+def command(folder: Path) -> list[str]:
+    """Return what a process runs that shares a run's jobs: the run's configuration, without Hydra."""
+    work = f"from lightning_fedhpo.train import work; work({str(folder / CONFIG)!r}, {hydra_overrides()!r})"
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {work}"]
+
+
+def work(config: str, overrides: Sequence[str]) -> None:
+    """Share the jobs of a run that another process has begun, and leave it to that one to speak.
+
+    Args:
+        config: The run's configuration.
+        overrides: What the run was told.
+    """
+    cfg = OmegaConf.load(config)
+    warnings.simplefilter("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        try:
+            train(cfg)  # type: ignore[arg-type]  # a run's configuration is no list
+            return
+        except KeyboardInterrupt:
+            sys.exit(1)
+        except Exception as error:
+            if processes.silent(error) or isinstance(error, MisconfigurationException):
+                sys.exit(1)
+            if not ranks.is_lost(error):
+                raise
+            told = f"fedhpo: {error}"
+    print(told, how_to_resume(Path(cfg.folder).absolute(), overrides), sep="\n", file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import seeding
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.sequential import SequentialExecutor, all_finite
+from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.proof import Outcome
 from lightning_fedhpo.state import is_cache, named_state, slot
 from lightning_fedhpo.types import Config
@@ -22,13 +23,27 @@ TRIAL_STEPS = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """The run's settings that its preparation needs."""
+    """The run's settings that its preparation needs.
+
+    Attributes:
+        seed: The run's.
+        epochs: Local epochs where nobody sets them.
+        monitor: The score.
+        on_error: What becomes of a client that raises.
+        verify: Whether hyperparameters are proved.
+        executor: What is to run the jobs.
+        jobs: Jobs of a round, about.
+        updates: Jobs of the whole run, at most; None where nobody knows.
+    """
 
     seed: int
     epochs: int
     monitor: str | None
     on_error: Literal["raise", "drop"]
     verify: bool
+    executor: Setting = Sequential()
+    jobs: int = 1
+    updates: int | None = 1
 
 
 class ClientError(RuntimeError):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from lightning_fedhpo import algorithms, searches, tuners
+from lightning_fedhpo import algorithms, executors, searches, tuners
 from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt
+from lightning_fedhpo.executors import SequentialExecutor, Vectorized
 from lightning_fedhpo.searches import Search
 from lightning_fedhpo.testing import (
+    check_executor,
     check_hyperparameters,
     check_identity,
     check_nan_survives,
@@ -41,20 +44,40 @@ ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 
 DRAWING = {name: make for name, make in {**TUNERS, **SEARCHES}.items() if name != "Fixed"}
 
 
+EXECUTORS = {
+    **{kind.__name__: kind() for kind in _exported(executors, object) if not issubclass(kind, SequentialExecutor)},
+    "Vectorized": Vectorized(compile=False),
+}
+"""The exported settings; compiling is tested in tests/executors."""
+del EXECUTORS["Auto"]  # one of the others, as tests/executors/test_choice.py shows
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("check", [check_same_seed, check_resume, check_nan_survives, check_identity])
-def test_all_keep(check: Callable[[Any], None], name: str) -> None:
-    check(ALL[name])
+@pytest.mark.parametrize("check", [check_same_seed, check_resume, check_nan_survives, check_executor])
+def test_all_keep(check: Callable[..., None], name: str, executor: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "executor: .* never leave the client")
+        check(ALL[name], executor=EXECUTORS[executor])
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_identities(name: str) -> None:
+    check_identity(ALL[name])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", DRAWING)
-def test_suggestions_stay_in_the_space(name: str) -> None:
-    check_suggestions(DRAWING[name])
+def test_suggestions_stay_in_the_space(name: str, executor: str) -> None:
+    check_suggestions(DRAWING[name], executor=EXECUTORS[executor])
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_hyperparameters_take_effect(name: str) -> None:
-    check_hyperparameters(ALGORITHMS[name])
+def test_hyperparameters_take_effect(name: str, executor: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "executor: .* never leave the client")
+        check_hyperparameters(ALGORITHMS[name], executor=EXECUTORS[executor])
 
 
 class Forgetful(Tuner):

@@ -29,7 +29,7 @@ class Algorithm:
     """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
 
     A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
-    :meth:`server_optimizer` to aggregate otherwise, :meth:`local_gradient` to train otherwise, :meth:`check_values` to
+    :meth:`server_optimizer` to aggregate otherwise, :meth:`added_gradient` to train otherwise, :meth:`check_values` to
     say what its hyperparameters can be.
 
     Args:
@@ -61,19 +61,21 @@ class Algorithm:
         """Return the optimizer that will follow the pseudo-gradient ``w - sum n_i w_i``."""
         return torch.optim.SGD(weights, lr=config["lr"], momentum=config.get("momentum", 0.0))
 
-    def local_gradient(
-        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, share: float = 1.0
-    ) -> None:
-        """Add to the gradients of ``weights``, in place, what the method adds to the client's own loss.
+    def added_gradient(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config
+    ) -> Sequence[Tensor]:
+        """Return what the method adds to the gradients of a client's own loss, a tensor for each of ``weights``.
 
-        Called after every backward pass, before gradients are clipped. ``start`` is the model the client received;
-        ``share`` is the part of a step that this backward pass makes up, below one where gradients are accumulated.
+        Called for every step, before gradients are clipped, with the weights as they are, and the model that the client
+        received as ``start``. It is a pure function made of tensor operations: an executor may map it over many clients
+        at once, whose hyperparameters are tensors of no dimension then.
         """
+        raise NotImplementedError
 
     @property
     def changes_gradient(self) -> bool:
-        """Whether local training has to call :meth:`local_gradient` at all."""
-        return type(self).local_gradient is not Algorithm.local_gradient
+        """Whether the method adds anything to the gradients at all."""
+        return type(self).added_gradient is not Algorithm.added_gradient
 
     def weight(self, result: ClientResult) -> float:
         """Return how much a client's model counts, before weights are normalised."""

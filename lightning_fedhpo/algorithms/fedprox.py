@@ -10,29 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.types import Config
 
 
-@torch.no_grad()
-def add_proximal_gradient(weights: Sequence[Tensor], start: Sequence[Tensor], mu: float) -> None:
-    """Add ``mu (w - w_t)`` to every gradient there is.
+def proximal_gradient(weights: Sequence[Tensor], start: Sequence[Tensor], mu: float | Tensor) -> list[Tensor]:
+    """Return ``mu (w - w_t)``.
 
-    >>> w = torch.ones(2, requires_grad=True)
-    >>> w.grad = torch.zeros(2)
-    >>> add_proximal_gradient([w], [torch.zeros(2)], mu=0.5)
-    >>> w.grad.tolist()
-    [0.5, 0.5]
+    >>> import torch
+    >>> [gradient.tolist() for gradient in proximal_gradient([torch.ones(2)], [torch.zeros(2)], mu=0.5)]
+    [[0.5, 0.5]]
     """
-    moved = [(weight, weight.grad, origin) for weight, origin in zip(weights, start, strict=True)]
-    present = [(weight, grad, origin) for weight, grad, origin in moved if grad is not None]
-    if not present:
-        return
-    now, grads, origins = (list(tensors) for tensors in zip(*present, strict=True))
-    torch._foreach_add_(grads, torch._foreach_sub(now, origins), alpha=mu)
+    return [mu * (weight - origin) for weight, origin in zip(weights, start, strict=True)]
 
 
 class FedProx(Algorithm):
@@ -68,13 +59,11 @@ class FedProx(Algorithm):
             local=local,
         )
 
-    def local_gradient(
-        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, share: float = 1.0
-    ) -> None:
-        """Add the proximal term's gradient."""
-        mu = hyperparameters["prox_mu"]
-        if mu:
-            add_proximal_gradient(weights, start, mu * share)
+    def added_gradient(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config
+    ) -> Sequence[Tensor]:
+        """Return the proximal term's gradient."""
+        return proximal_gradient(weights, start, hyperparameters["prox_mu"])
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse a proximal term that pushes, too."""

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightning_fedhpo import seeding
 from lightning_fedhpo.data import describe as description
 from lightning_fedhpo.data.assignment import Partition, check_count, check_fractions, check_seed
-from lightning_fedhpo.data.columns import as_dataset
+from lightning_fedhpo.data.columns import Columns, as_dataset
 from lightning_fedhpo.data.datamodule import (
     SETTINGS,
     TRANSFER_HOOKS,
@@ -194,6 +194,14 @@ class FederatedData(LightningDataModule):
     def examples(self, client: int, split: str = "train") -> Examples:
         """Return a client's examples, ready to be cut into batches."""
         return self._split(split).examples(client)
+
+    def columns(self, split: str = "train") -> Columns | None:
+        """Return the tensors that a split's examples are rows of, None where they are anything else."""
+        return self._split(split).columns
+
+    def rows(self, client: int, split: str = "train") -> Ints:
+        """Return which rows of ``columns(split)`` are a client's: a view, not to be written to."""
+        return self._split(split).rows(client)
 
     def dataset(self, split: str = "train") -> Dataset[Any]:
         """Return the data set that a split's positions refer to."""

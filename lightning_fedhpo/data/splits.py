@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.data.assignment import Assignment, Partition
-from lightning_fedhpo.data.columns import columns_of
+from lightning_fedhpo.data.columns import Columns, columns_of
 from lightning_fedhpo.data.examples import Examples, ItemExamples, TensorExamples, fetch, select
 from lightning_fedhpo.data.grouping import Ints, apportion, cut, group
 from lightning_fedhpo.data.hashing import client_keys, shuffled
@@ -70,6 +70,17 @@ class Split:
         if columns.rows is not None:
             rows = columns.rows[rows]
         return TensorExamples(columns.tensors, columns.keys, rows)
+
+    @property
+    def columns(self) -> Columns | None:
+        """The tensors that examples are rows of, None where they are anything else."""
+        return self._columns
+
+    def rows(self, client: int) -> Ints:
+        """Return which rows of the tensors are one client's."""
+        indices = self.order[self._offsets[client] : self._offsets[client + 1]]
+        held = None if self._columns is None else self._columns.rows
+        return indices if held is None else held.numpy()[indices]
 
     def batch(self, places: Sequence[int]) -> Any:
         """Return the collated batch of places in the pool of all clients' examples."""

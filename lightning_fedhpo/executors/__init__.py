@@ -1,5 +1,7 @@
-"""What runs the jobs of a round."""
+"""What runs the jobs of a round, and how the user says which."""
 
 from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.settings import Auto, Sequential, Vectorized
+from lightning_fedhpo.executors.vectorized import VectorizedExecutor
 
-__all__ = ["SequentialExecutor"]
+__all__ = ["Auto", "Sequential", "SequentialExecutor", "Vectorized", "VectorizedExecutor"]

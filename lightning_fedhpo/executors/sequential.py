@@ -48,6 +48,11 @@ class SequentialExecutor:
         on_error: ``"raise"`` stops the run with the client's name, ``"drop"`` goes on without its result.
     """
 
+    aggregates_whole_rounds = False
+    """Whether results of one arm depend on which arms run beside it, if only in the rounding."""
+    threads: int | None = None
+    """With how many threads torch computes the jobs; None leaves it as it is."""
+
     def __init__(
         self,
         local: LocalTraining,
@@ -166,12 +171,18 @@ class SequentialExecutor:
             val_limit=self._limits.val,
         )
 
+    @torch.no_grad()
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""
         for tensor in self._sparse:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
-        self._algorithm.local_gradient(self.state.weights, self._start, self.binding.settings.algorithm, self._share)
+        weights = self.state.weights
+        added = self._algorithm.added_gradient(weights, self._start, self.binding.settings.algorithm)
+        pairs = [(w.grad, more) for w, more in zip(weights, added, strict=True) if w.grad is not None]
+        if pairs:
+            grads, more = zip(*pairs, strict=True)
+            torch._foreach_add_(list(grads), list(more), alpha=self._share)
 
     def _score(self, metrics: Mapping[str, float]) -> float:
         monitor = self._monitor or ""

@@ -89,7 +89,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Cell]:
 
 
 def _loggers(trainer: Trainer) -> list[WandbLogger]:
-    return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+    return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger) and trainer.is_global_zero]
 
 
 def _define(logger: WandbLogger, steps: Mapping[str, str | None]) -> None:

@@ -40,7 +40,9 @@ class RoundProgress(Callback):
         self._width = 0
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell of the round, unless it is too soon for it."""
+        """Tell of the round, unless it is too soon for it; of several processes one tells."""
+        if not trainer.is_global_zero:
+            return
         done, planned, now = trainer.current_epoch + 1, trainer.max_epochs or -1, time.monotonic()
         last, stream = done == planned, sys.stdout
         if stream.isatty():
@@ -53,7 +55,7 @@ class RoundProgress(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the line for whatever is printed next."""
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and trainer.is_global_zero:
             print()
 
     def _line(self, trainer: Trainer, done: int, planned: int, gone: float) -> str:

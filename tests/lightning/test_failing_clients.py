@@ -29,7 +29,7 @@ def _data(sick: tuple[int, ...], **options: Any) -> FederatedData:
 
 
 def _fit(data: FederatedData, rounds: int = 2, module: Any = None, *callbacks: Any, **loop: Any) -> Any:
-    fed = FederatedLoop(**({"cohort": CLIENTS} | loop))
+    fed = FederatedLoop(**({"cohort": CLIENTS, "executor": "sequential"} | loop))
     module = module or ToyModule()
     quiet_trainer(rounds, fed, *callbacks).fit(module, datamodule=data)
     return fed, module

@@ -104,7 +104,7 @@ class Interrupted(ToyModule):
 
 
 def _after_two_rounds() -> dict[str, torch.Tensor]:
-    return toy_run(2, cohort=3)[2].state_dict()
+    return toy_run(2, cohort=3, executor="sequential")[2].state_dict()
 
 
 def _holds_the_model_of_two_rounds(module: LightningModule) -> bool:
@@ -113,7 +113,7 @@ def _holds_the_model_of_two_rounds(module: LightningModule) -> bool:
 
 
 def test_after_an_interrupt_the_module_holds_the_best_arms_model() -> None:
-    module, fed = Interrupted(KeyboardInterrupt), FederatedLoop(cohort=3)
+    module, fed = Interrupted(KeyboardInterrupt), FederatedLoop(cohort=3, executor="sequential")
     trainer = quiet_trainer(5, fed)
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -129,13 +129,13 @@ def test_after_an_interrupt_the_module_holds_the_best_arms_model() -> None:
 
 
 def test_after_an_interrupt_another_fit_goes_on() -> None:
-    module, fed = Interrupted(SystemExit), FederatedLoop(cohort=3)
+    module, fed = Interrupted(SystemExit), FederatedLoop(cohort=3, executor="sequential")
     trainer = quiet_trainer(4, fed)
     with pytest.raises(SystemExit):
         trainer.fit(module, datamodule=toy_data())
     module.armed = False
     trainer.fit(module, datamodule=toy_data())
-    whole, _, reference = toy_run(4, cohort=3)
+    whole, _, reference = toy_run(4, cohort=3, executor="sequential")
     assert all(torch.equal(tensor, reference.state_dict()[name]) for name, tensor in module.state_dict().items())
     assert fed.result.history == whole.result.history
     assert trainer.global_step == 12
@@ -148,7 +148,7 @@ def test_sigterm_ends_the_run_after_the_job() -> None:
             if trainer.global_step == 7:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    fed, module = FederatedLoop(cohort=3), ToyModule()
+    fed, module = FederatedLoop(cohort=3, executor="sequential"), ToyModule()
     trainer = quiet_trainer(5, fed, Kill())
     with pytest.raises(SIGTERMException):
         trainer.fit(module, datamodule=toy_data())

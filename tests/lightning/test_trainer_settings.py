@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop, checks
@@ -25,7 +26,7 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 
 
 def _fit(rounds: int = 2, module: ToyModule | None = None, loop: FederatedLoop | None = None, **options: Any) -> Any:
-    fed, module = loop or FederatedLoop(cohort=3), module or ToyModule()
+    fed, module = loop or FederatedLoop(cohort=3, executor="sequential"), module or ToyModule()
     trainer = quiet_trainer(rounds, fed, **options)
     trainer.fit(module, datamodule=toy_data())
     return fed, trainer, module
@@ -134,7 +135,7 @@ def test_anomalies_are_found_inside_jobs() -> None:
 
 @pytest.mark.filterwarnings("ignore:You are trying to `self.log..` but")
 def test_a_barebones_trainer_trains() -> None:
-    fed = FederatedLoop(cohort=3)
+    fed = FederatedLoop(cohort=3, executor="sequential")
     trainer = Trainer(max_epochs=2, accelerator="cpu", devices=1, barebones=True, callbacks=[fed])
     module = ToyModule()
     trainer.fit(module, datamodule=toy_data())
@@ -194,7 +195,26 @@ def test_all_reasons_are_told_at_once() -> None:
     assert all(name in str(caught.value) for name in ("max_steps", "overfit_batches", "val_check_interval"))
 
 
-def test_a_strategy_of_several_processes_is_refused() -> None:
-    trainer = quiet_trainer(1, strategy="ddp")  # not fitted: its launcher would start processes first
-    with pytest.raises(MisconfigurationException, match="DDPStrategy"):
+@pytest.mark.parametrize("name", ["ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"])
+def test_a_strategy_whose_processes_share_clients_is_taken(name: str) -> None:
+    checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"strategy": "ddp", "sync_batchnorm": True}, "sync_batchnorm=True"),
+        ({"strategy": DDPStrategy(ddp_comm_hook=print)}, "ddp_comm_hook"),
+    ],
+)
+def test_what_is_exchanged_at_every_step_is_refused(options: dict[str, Any], reason: str) -> None:
+    trainer = quiet_trainer(1, **options)  # not fitted: its launcher would start processes first
+    with pytest.raises(MisconfigurationException, match=reason):
+        checks.check_trainer(trainer, "val_loss")
+
+
+def test_a_strategy_that_splits_the_module_is_refused() -> None:
+    trainer = quiet_trainer(1)
+    trainer._accelerator_connector.strategy = FSDPStrategy()  # a Trainer takes it on GPUs only
+    with pytest.raises(MisconfigurationException, match='FSDPStrategy: .* use Trainer.strategy="ddp"'):
         checks.check_trainer(trainer, "val_loss")

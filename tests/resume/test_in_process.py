@@ -100,7 +100,7 @@ def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
             return super().training_step(batch, batch_idx)
 
     def fit(armed: bool, ckpt_path: Any = None, *callbacks: Any) -> Any:
-        fed, module = FederatedLoop(cohort=3), Fails()
+        fed, module = FederatedLoop(cohort=3, executor="sequential"), Fails()
         module.armed = armed
         trainer = quiet_trainer(3, fed, *callbacks, enable_checkpointing=bool(callbacks))
         try:

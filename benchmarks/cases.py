@@ -1,0 +1,108 @@
+"""What is measured, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.workloads import COHORT, WORKLOADS, Workload
+from lightning_fedhpo import Choice, Float, Int, SearchSpace
+
+SAME = "same process"
+OWN = "own processes"
+BARE = "bare loop"
+BEST = "best by hand"
+RANKS = "2 ranks"
+ALL = ("sequential", "vectorized", "compiled", "auto")
+BY_HAND = ("sequential", "vectorized", "compiled")
+
+RATES_ONLY = SearchSpace(client={"lr": Float(1e-3, 0.1, log=True)})
+PAPERS = SearchSpace(  # conf/space/client: sgd, batch, epochs
+    client={
+        "lr": Float(1e-4, 1.0, log=True),
+        "momentum": Float(0.0, 1.0),
+        "weight_decay": Float(1e-5, 0.1, log=True),
+        "batch_size": Choice([8, 16, 32, 64, 128]),
+        "epochs": Int(1, 5),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload in one of its sizes.
+
+    Attributes:
+        workload: Its name.
+        cohort: Clients of a round and an arm.
+        rounds: Rounds of a turn; the workload's by default.
+        arms: Arms, where there is a space.
+        space: What every arm's clients train with is drawn from it.
+        title: What is added to the workload's title.
+        executors: The columns.
+    """
+
+    workload: str
+    cohort: int = COHORT
+    rounds: int | None = None
+    arms: int = 0
+    space: SearchSpace | None = None
+    title: str = ""
+    executors: Sequence[str] = ALL
+
+    @property
+    def of(self) -> Workload:
+        """The workload."""
+        return WORKLOADS[self.workload]
+
+    @property
+    def name(self) -> str:
+        """What the table calls it.
+
+        >>> Case("logistic", cohort=100).name
+        'logistic, cohort 100'
+        """
+        several = f", {self.arms} arms" if self.arms else ""
+        cohort = f", cohort {self.cohort}" if several or self.cohort != COHORT else ""
+        return f"{self.workload}{several}{cohort}{f', {self.title}' if self.title else ''}"
+
+
+CASES = [
+    *(Case(name) for name in WORKLOADS),
+    Case("logistic", cohort=100, rounds=3),
+    Case("logistic", arms=27, rounds=2, space=RATES_ONLY, title="lr"),
+    Case("logistic", arms=27, rounds=2, space=PAPERS, title="papers' space"),
+]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio that is asked for.
+
+    Attributes:
+        kind: Where it is measured.
+        case: The case's name.
+        sides: Any of these may reach it.
+        against: What the ratio is over.
+        least: The ratio.
+    """
+
+    kind: str
+    case: str
+    sides: Sequence[str]
+    against: str
+    least: float
+
+
+VECTORIZED = ("vectorized", "compiled")
+GOALS = [
+    *(Goal(SAME, name, ("sequential",), BARE, 1.0) for name in WORKLOADS),
+    *(Goal(OWN, name, ("sequential",), BARE, 1.1) for name in WORKLOADS),
+    Goal(SAME, "logistic", VECTORIZED, BARE, 10.0),
+    Goal(SAME, "logistic, cohort 100", VECTORIZED, BARE, 30.0),
+    Goal(SAME, "logistic, 27 arms, cohort 10, lr", VECTORIZED, BARE, 30.0),
+    Goal(SAME, "mlp", VECTORIZED, BARE, 2.5),
+    Goal(SAME, "lenet", ("compiled",), BARE, 2.5),
+    *(Goal(SAME, name, ("auto",), BEST, 0.95) for name in WORKLOADS),
+    *(Goal(OWN, name, (RANKS,), "sequential", 1.9) for name in ("mlp", "lenet", "femnist", "lstm")),
+]

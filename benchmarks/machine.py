@@ -1,0 +1,67 @@
+"""Where and when something was measured, and how a process is made fit for measuring."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import platform
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("torch", "lightning", "lightning-fedhpo")
+
+
+def processor() -> str:
+    """Return the processor's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Return what a figure depends on beside the code."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in PACKAGES},
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two records are of one kind of machine.
+
+    >>> same({"processor": "a", "cores": 2, "python": "3.11"}, {"processor": "a", "cores": 2, "python": "3.12"})
+    True
+    """
+    return all(one.get(name) == other.get(name) for name in ("processor", "cores", "system"))
+
+
+def described(found: dict[str, Any]) -> str:
+    """Return one line for a page.
+
+    >>> hardware = {"processor": "X", "cores": 2, "system": "Linux"}
+    >>> described(hardware | {"python": "3.11", "torch": "2", "date": "2026-01-02"})
+    'X, 2 cores, Linux; Python 3.11, torch 2; 2026-01-02'
+    """
+    versions = ", ".join(f"{name} {found[name]}" for name in PACKAGES if name in found)
+    hardware = f"{found['processor']}, {found['cores']} cores, {found['system']}"
+    return f"{hardware}; Python {found['python']}, {versions}; {found['date']}"
+
+
+def quiet() -> None:
+    """Use one thread, and say nothing beside what is measured."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,125 @@
+"""Sides in processes of their own, in turns: the bare loop, ours, two ranks, and other simulators."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import BARE, OWN, RANKS
+from benchmarks.others.environments import OTHERS
+from benchmarks.rates import missing, without_paths
+from benchmarks.ratios import Say, row
+from benchmarks.workloads import WORKLOADS
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS = ("OMP_", "MKL_", "KMP_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "TORCH_", "ATEN_")
+"""Beginnings of environment variables that change how fast torch and the C library are."""
+
+FEDERATED = ("-m", "benchmarks.child", "federated")
+OURS = {
+    BARE: ("-m", "benchmarks.child", "bare"),
+    "sequential": (*FEDERATED, "--executor", "sequential"),
+    "auto": (*FEDERATED, "--executor", "auto"),
+    RANKS: (*FEDERATED, "--executor", "sequential", "--devices", "2"),
+}
+FEWEST = 3
+"""Rounds of a turn, at least: simulators that poll for results are not to be judged by a single one."""
+AGAINST = {RANKS: "sequential"}
+"""What a side is compared with, where it is not the bare loop."""
+
+
+class NoRateError(RuntimeError):
+    """A child that printed no rate; the message is the end of what it said."""
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without anybody's settings of threads and memory, and with one thread.
+
+    >>> environment({"MALLOC_ARENA_MAX": "1", "HOME": "/"})
+    {'HOME': '/', 'OMP_NUM_THREADS': '1'}
+    """
+    kept = {name: value for name, value in given.items() if not name.startswith(SETTINGS)}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+def last_json(text: str) -> dict[str, Any] | None:
+    r"""Return the last line that is a JSON object.
+
+    >>> last_json('noise\n{"rate": 2.0}\nbye')
+    {'rate': 2.0}
+    """
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            try:
+                found: dict[str, Any] = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            return found
+    return None
+
+
+def child(python: str | Path, arguments: Sequence[str], timeout: float = 600) -> dict[str, Any]:
+    """Run a side and return what it printed."""
+    command = [str(python), *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(os.environ), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise NoRateError(f"no rate within {timeout:.0f} s") from None
+    found = last_json(done.stdout)
+    if done.returncode or found is None or "rate" not in found:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise NoRateError(without_paths(lines[-1] if lines else f"exit code {done.returncode}"))
+    return found
+
+
+def sides(others: Mapping[str, Path]) -> dict[str, tuple[str | Path, Sequence[str]]]:
+    """Return every side's interpreter and arguments; ``others`` has the interpreters of other simulators."""
+    found: dict[str, tuple[str | Path, Sequence[str]]] = {name: (sys.executable, args) for name, args in OURS.items()}
+    for name, python in others.items():
+        for workers in OTHERS[name].workers:
+            title = f"{name}, {workers} worker{'s' if workers > 1 else ''}"
+            found[title] = (python, ("-m", f"benchmarks.others.{name}", "--workers", str(workers)))
+    return found
+
+
+def compared(
+    workload: str, turns: int, others: Mapping[str, Path], say: Say = print, rounds: int | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return a workload's lines, and the sides that could not be measured with the reason.
+
+    Every turn starts each side once, in a new process.
+    """
+    rounds = rounds or max(WORKLOADS[workload].rounds, FEWEST)
+    taken: dict[str, list[float]] = {}
+    said: dict[str, dict[str, Any]] = {}
+    skipped = []
+    wanted = sides(others)
+    for name in ("sequential", "auto"):
+        if why := missing(name):
+            skipped.append({"case": workload, "side": name, "why": why})
+            del wanted[name]
+    for _ in range(turns):
+        for name, (python, arguments) in list(wanted.items()):
+            try:
+                said[name] = child(python, [*arguments, workload, "--rounds", str(rounds)])
+            except NoRateError as error:
+                skipped.append({"case": workload, "side": name, "why": str(error)})
+                say(f"  {workload}: no {name}: {error}")
+                del wanted[name]
+                taken.pop(name, None)
+                continue
+            taken.setdefault(name, []).append(said[name]["rate"])
+    rows = []
+    for name, rates in taken.items():
+        against = AGAINST.get(name, BARE)
+        if name != BARE and against in taken:
+            extra = {key: value for key, value in said[name].items() if key != "rate"}
+            rows.append(row(OWN, workload, name, against, rates, taken[against]) | extra)
+    return rows, skipped

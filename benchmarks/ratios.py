@@ -1,0 +1,102 @@
+"""Turns of several sides, one after another, and the ratios of their rates."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks import bare
+from benchmarks.cases import BARE, BEST, BY_HAND, SAME, Case
+from benchmarks.federated import clients_of, federation, plan_of
+from benchmarks.rates import EXECUTORS, federated, first_line, missing
+
+Say = Callable[[str], None]
+
+
+def row(kind: str, case: str, side: str, against: str, ours: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
+    """Return one line of the record: both rates, and the median, least and largest ratio of the turns.
+
+    >>> found = row("same process", "mlp", "sequential", "bare loop", [2.0, 3.0, 9.0], [1.0, 2.0, 3.0])
+    >>> found["rate"], found["other"], found["ratio"], found["low"], found["high"]
+    (3.0, 2.0, 2.0, 1.5, 3.0)
+    """
+    ratios = [mine / theirs for mine, theirs in zip(ours, other, strict=True)]
+    return {
+        "kind": kind,
+        "case": case,
+        "side": side,
+        "against": against,
+        "rate": statistics.median(ours),
+        "other": statistics.median(other),
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "turns": len(ratios),
+    }
+
+
+def best_by_hand(taken: Mapping[str, Sequence[float]]) -> list[float]:
+    """Return the rates of the executor that is best by its median, of those that a user can choose.
+
+    >>> best_by_hand({"bare loop": [9.0], "sequential": [1.0], "vectorized": [3.0], "auto": [2.0]})
+    [3.0]
+    """
+    return list(max((taken[name] for name in BY_HAND if name in taken), key=statistics.median))
+
+
+def rows_of(case: str, taken: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """Return the lines of a case that was measured in one process."""
+    rows = [row(SAME, case, side, BARE, rates, taken[BARE]) for side, rates in taken.items() if side != BARE]
+    if "auto" in taken and any(name in taken for name in BY_HAND):
+        rows.append(row(SAME, case, "auto", BEST, taken["auto"], best_by_hand(taken)))
+    return rows
+
+
+def there(executor: str) -> bool:
+    """Whether an executor can be had."""
+    return missing(executor) is None
+
+
+def compared(case: Case, turns: int, say: Say = print) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return a case's lines, and the sides that failed with the reason; executors that are missing are left out.
+
+    Every turn is the bare loop, then each executor. They run the same jobs: the same clients, batches in the same
+    order and hyperparameters, which the bare loop is given beforehand.
+    """
+    workload = case.of
+    data = federation(workload)
+    clients = clients_of(data)
+    size = {"cohort": case.cohort, "arms": case.arms, "space": case.space}
+    rounds = 1 + (case.rounds or workload.rounds)
+    jobs = federated(workload, data, **size, rounds=rounds).fed.result.jobs
+    plan = bare.plan_checked(plan_of(jobs, workload)[1:], rounds - 1, case.cohort * max(1, case.arms))
+    sides: dict[str, Callable[[], float]] = {BARE: lambda: bare.rate(workload, clients, plan)}
+    skipped, notes = [], []
+    for name in filter(there, case.executors):
+        executor = EXECUTORS[name]
+
+        def run(executor: Any = executor) -> Any:
+            return federated(workload, data, executor(), **size, rounds=rounds)
+
+        try:
+            first = run()
+        except Exception as error:  # a side that fails is a line of the record
+            skipped.append({"case": case.name, "side": name, "why": first_line(error)})
+            say(f"  {case.name}: no {name}: {first_line(error)}")
+            continue
+        sides[name] = lambda run=run: run().rate
+        notes.append((name, first))
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, measure in sides.items():
+            gc.collect()
+            taken[name].append(measure())
+    rows = rows_of(case.name, taken)
+    for name, first in notes:
+        found = next(line for line in rows if line["side"] == name)
+        found["before"] = round(first.before, 3)
+        found["first_round"] = round(first.rounds[0], 3)
+        found["said"] = sorted({text for text in first.said if "sequential" in text or "vectori" in text})
+    return rows, skipped

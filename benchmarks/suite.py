@@ -1,0 +1,144 @@
+"""The suite, one command: ratios over a loop written by hand, other simulators on request, scaling curves.
+
+    python -m benchmarks.suite                                     # everything but other simulators
+    python -m benchmarks.suite --sections same --workloads mlp     # a part of it
+    python -m benchmarks.suite --sections own --with flower pfl    # beside Flower and pfl, installed on their own
+    python -m benchmarks.suite --sections --page                   # nothing measured: docs/speed.md from the record
+
+It prints a table and writes a JSON file and two pictures into benchmarks/results/. A section that is measured replaces
+the one of that name in the JSON file; the others stay, each with its own date and machine. ``--page`` puts record,
+pictures and tables into docs/, ``--record`` what the guard compares with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import guard, picture, processes, ratios, scaling, tables
+from benchmarks.cases import CASES, OWN, SAME
+from benchmarks.machine import machine, quiet
+from benchmarks.others.environments import OTHERS, made
+from benchmarks.rates import EXECUTORS, missing
+from benchmarks.workloads import WORKLOADS
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs"
+SECTIONS = {"same": SAME, "own": OWN, "scaling": tables.SCALING}
+NAMES = ("speed.json", "speed.svg", "scaling.svg")
+
+
+def several(names: Sequence[str], measure: Callable[[str], tuple[list[Any], list[Any]]]) -> dict[str, Any]:
+    """Measure one after another and return all lines and all gaps."""
+    found: dict[str, Any] = {"rows": [], "skipped": []}
+    for name in names:
+        rows, skipped = measure(name)
+        found["rows"] += rows
+        found["skipped"] += skipped
+        for row in rows:
+            side = row["side"] if row["against"] == "bare loop" else f"{row['side']} / {row['against']}"
+            print(f"  {name:<46}{side:<24}{row['rate']:>9.1f}/s{row['other']:>9.1f}/s   {tables.cell(row)}", flush=True)
+    return found
+
+
+def section(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure one section."""
+    turns = turns_of(name, arguments.turns)
+    if name == "scaling":
+        curves = {curve: scaling.CURVES[curve] for curve in arguments.curves}
+        return scaling.measured(turns, curves=curves, updates=scaling.UPDATES)
+    if name == "same":
+        cases = {case.name: case for case in CASES if case.workload in arguments.workloads}
+        gaps = [{"case": "all", "side": name, "why": why} for name in EXECUTORS if (why := missing(name))]
+        for gap in gaps:
+            print(f"  no {gap['side']}: {gap['why']}", flush=True)
+        found = several(list(cases), lambda case: ratios.compared(cases[case], turns))
+        return {"rows": found["rows"], "skipped": gaps + found["skipped"]}
+    others, gaps = {}, []
+    for other in arguments.others:
+        try:
+            others[other] = made(other)
+        except RuntimeError as error:
+            gaps.append({"case": "all", "side": other, "why": str(error)})
+            print(f"  no {other}: {error}", flush=True)
+    found = several(arguments.workloads, lambda workload: processes.compared(workload, turns, others))
+    found["skipped"] += gaps
+    return found
+
+
+def turns_of(name: str, asked: int) -> int:
+    """Return a section's turns: those that start processes or run curves are long, and take fewer.
+
+    >>> turns_of("same", 7), turns_of("own", 7), turns_of("scaling", 3)
+    (7, 5, 3)
+    """
+    return asked if name == "same" else min(asked, 5)
+
+
+def command(given: Sequence[str]) -> str:
+    """Return the command as the page shows it, without the folder that the results went to.
+
+    >>> command(["--sections", "same", "--out", "somewhere"])
+    'python -m benchmarks.suite --sections same'
+    """
+    words = list(given)
+    while "--out" in words:
+        place = words.index("--out")
+        del words[place : place + 2]
+    return " ".join(["python -m benchmarks.suite", *words])
+
+
+def put(record: dict[str, Any], folder: Path) -> None:
+    """Write the record and its pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / NAMES[0]).write_text(json.dumps(record, indent=1) + "\n")
+    picture.draw_ratios(record, folder / NAMES[1])
+    picture.draw_scaling(record, folder / NAMES[2])
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure what is asked for and write it down."""
+    given = sys.argv[1:] if given is None else given
+    arguments = parsed(given)
+    quiet()
+    path = arguments.out / NAMES[0]
+    record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if arguments.sections and hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > 0.5:
+        print(f"other programs are at work (load {load:.1f}): ratios are noisy, rates are too low", flush=True)
+    for name in arguments.sections:
+        print(SECTIONS[name], flush=True)
+        about = {"command": command(given), "turns": turns_of(name, arguments.turns)}
+        record[SECTIONS[name]] = {**about, "machine": machine(), **section(name, arguments)}
+        put(record, arguments.out)
+    print(tables.goals(record))
+    if arguments.page:
+        put(record, DOCS)
+        text = (DOCS / "speed.md").read_text()
+        (DOCS / "speed.md").write_text(tables.filled(text, "speed", tables.page(record)))
+    if arguments.record:
+        guard.record(guard.TURNS)
+    return 0
+
+
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
+    parser.add_argument("--turns", type=int, default=7, help="turns of every comparison (processes, curves: at most 5)")
+    parser.add_argument("--with", nargs="+", choices=OTHERS, default=[], dest="others", help="other simulators")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="put record, pictures and tables into docs/")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/recorded.json for the guard")
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""The record as tables: in the terminal, and between two markers of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.cases import BARE, GOALS, OWN, SAME, Goal
+from benchmarks.machine import described
+from benchmarks.others.environments import OTHERS
+from benchmarks.scaling import FLAT, TITLES
+from benchmarks.workloads import VALIDATION, WORKLOADS
+
+Record = Mapping[str, Any]
+SCALING = "scaling"
+NOTES = {
+    SAME: (
+        "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
+        "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
+        "fused SGD, tensors indexed by a permutation, FedAvg in place. Ours is timed from the end of its first round "
+        "to the end of its last, the bare loop on the jobs of the same rounds; what comes before has its own table."
+    ),
+    OWN: (
+        "Every side in new processes, in turns, with no setting of memory or threads in the environment but one thread "
+        "a process. Bare loop: as above, in a process that does not import our package, after a round that warms it "
+        'up; all others without their first round. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU with the '
+        "sequential executor, over the sequential executor in one process."
+    ),
+    SCALING: (
+        "Microseconds per client update, and in brackets over the first point of the same turn. Logistic regression "
+        "8-4 on clients of 8 examples, batches of 4, one epoch: two steps a client, so that what grows would show. "
+        "Ten clients a round unless they are what varies; the first round is left out."
+    ),
+}
+PICTURES = {
+    SAME: "![Client updates per second, over the bare loop](speed.svg)",
+    SCALING: "![Cost of a client update against what grows](scaling.svg)",
+}
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown.
+
+    >>> print(table(["a", "b"], [["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    rows = [list(head), *(list(line) for line in lines)]
+    text = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([text[0], "|" + "---|" * len(head), *text[1:]])
+
+
+def number(value: float) -> str:
+    """Return a figure with three digits.
+
+    >>> number(1234.5), number(53.21), number(5.123), number(0.5)
+    ('1,234', '53.2', '5.12', '0.50')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def title(case: str) -> str:
+    """Return what a case is called in a table.
+
+    >>> title("logistic, cohort 100")
+    'logistic regression 60-10, cohort 100'
+    """
+    name, comma, rest = case.partition(",")
+    return f"{WORKLOADS[name].title if name in WORKLOADS else name}{comma}{rest}"
+
+
+def ratios(section: Record) -> str:
+    """Return a section's table: a line per case, a column per side."""
+    rows = section["rows"]
+    columns = list(dict.fromkeys((row["side"], row["against"]) for row in rows))
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    found = {(row["case"], row["side"], row["against"]): row for row in rows}
+    lines = []
+    for case in cases:
+        bare = next((row["other"] for row in rows if row["case"] == case and row["against"] == BARE), None)
+        cells = [found.get((case, *column)) for column in columns]
+        lines.append([title(case), "" if bare is None else number(bare), *map(cell, cells)])
+    sides = [side if against == BARE else f"{side} / {against}" for side, against in columns]
+    return table(["workload", "bare loop, updates/s", *sides], lines)
+
+
+def cell(row: Record | None) -> str:
+    """Return a ratio with its least and its largest.
+
+    >>> cell({"ratio": 1.0, "low": 0.5, "high": 20.0}), cell(None)
+    ('1.00 (0.50, 20.0)', '')
+    """
+    if row is None:
+        return ""
+    return f"{number(row['ratio'])} ({number(row['low'])}, {number(row['high'])})"
+
+
+def preparation(section: Record) -> str:
+    """Return what an executor takes before it runs at its rate."""
+    lines = [
+        [title(row["case"]), row["side"], f"{row['before']:.2f}", f"{row['first_round']:.2f}"]
+        for row in section["rows"]
+        if "before" in row
+    ]
+    return table(["workload", "executor", "before the first round, s", "first round, s"], lines) if lines else ""
+
+
+def reached(goal: Goal, record: Record) -> Record | None:
+    """Return the best line that counts for a goal, None where nothing was measured."""
+    rows = [
+        row
+        for row in record.get(goal.kind, {}).get("rows", [])
+        if row["case"] == goal.case and row["side"] in goal.sides and row["against"] == goal.against
+    ]
+    return max(rows, key=lambda row: row["ratio"], default=None)
+
+
+def goals(record: Record) -> str:
+    """Return what is asked for and what was measured; what is not reached is listed like the rest."""
+    lines = []
+    for goal in GOALS:
+        row = reached(goal, record)
+        found = "not measured" if row is None else f"{number(row['ratio'])}, {row['side']}"
+        answer = "" if row is None else "yes" if row["ratio"] >= goal.least else "no"
+        asked = f"{' or '.join(goal.sides)} over {goal.against}, {goal.kind}"
+        lines.append([title(goal.case), asked, number(goal.least), found, answer])
+    for curve, of in record.get(SCALING, {}).get("curves", {}).items():
+        for executor, found in of.items():
+            worst = max(found["relative"])
+            asked = f"flat in the {TITLES[curve]}, {executor}: at most"
+            lines.append(["small", asked, number(FLAT), number(worst), "yes" if worst <= FLAT else "no"])
+    return table(["workload", "asked for", "ratio", "measured", "reached"], lines)
+
+
+def scaling(section: Record) -> str:
+    """Return a table for every curve."""
+    parts = []
+    for curve, of in section["curves"].items():
+        values = next(iter(of.values()))["values"] if of else []
+        lines = [
+            [name, *(f"{cost:.0f} ({share:.2f})" for cost, share in zip(f["microseconds"], f["relative"], strict=True))]
+            for name, f in of.items()
+        ]
+        parts.append(table([TITLES[curve], *(f"{value:,}" for value in values)], lines))
+    for name, held in section.get("memory", {}).items():
+        sizes = ", ".join(f"{m:.1f} MB at {r:,}" for r, m in zip(held["rounds"], held["megabytes"], strict=True))
+        parts.append(f"Memory of the process by rounds, {name} (the curve's other sides before it): {sizes}.")
+    return "\n\n".join(parts)
+
+
+def skipped(section: Record) -> str:
+    """Return what could not be measured, and why."""
+    return "\n".join(f"- {gap['case']}, {gap['side']}: {gap['why']}" for gap in section.get("skipped", []))
+
+
+def fell_back(section: Record) -> str:
+    """Return what executors said about the path they took."""
+    return "\n".join(
+        f"- {row['case']}, {row['side']}: {text}" for row in section["rows"] for text in row.get("said", ())
+    )
+
+
+def workloads() -> str:
+    """Return what the workloads are."""
+    lines = [
+        [work.title, str(work.examples), str(work.batch_size), str(work.epochs), str(VALIDATION)]
+        for work in WORKLOADS.values()
+    ]
+    return table(["workload", "examples a client", "batch", "epochs", "validation examples"], lines)
+
+
+def page(record: Record) -> str:
+    """Return everything a page shows of a record."""
+    parts = []
+    names = {SAME: "In one process", OWN: "In processes of their own", SCALING: "Scaling"}
+    for kind, head in names.items():
+        section = record.get(kind)
+        if section is None:
+            continue
+        shown = scaling(section) if kind == SCALING else ratios(section)
+        text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns. {described(section['machine'])}."]
+        text += [NOTES[kind], shown, PICTURES.get(kind, "")]
+        if kind == SAME:
+            text += [preparation(section), fell_back(section)]
+        if kind == OWN:
+            text += [other_settings(section)]
+        if gaps := skipped(section):
+            text += [f"Not measured:\n\n{gaps}"]
+        parts += [part for part in text if part]
+    return "\n\n".join([*parts, "### What is asked for", goals(record)])
+
+
+def other_settings(section: Record) -> str:
+    """Return how the other simulators were set up, where they were measured."""
+    found = {}
+    for row in section["rows"]:
+        name = row["side"].partition(",")[0]
+        if name in OTHERS:
+            found[name] = f"- {name} {row.get('version', '')}, torch {row.get('torch', '')}: {OTHERS[name].settings}."
+    return "\n".join(found.values())
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """Return a page with what stands between its two markers replaced.
+
+    >>> print(filled("<!-- x -->old<!-- /x -->", "x", "new"))
+    <!-- x -->
+    new
+    <!-- /x -->
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in text or end not in text:
+        raise ValueError(f"the page must have {begin} and {end}, where the tables go.")
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"

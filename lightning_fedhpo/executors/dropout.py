@@ -1,0 +1,96 @@
+"""Dropout whose masks are a function of the job, the step, the example and the element, and of nothing else.
+
+In a batched computation there is no generator for each client. A mask is hashed from where it is instead, so it does
+not matter which clients happen to be computed together. The masks differ from those that the sequential executor draws
+from torch's generator; their distribution does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+_BITS = (1 << 31) - 1
+_CHANNELWISE = {functional.dropout1d: 1, functional.dropout2d: 2, functional.dropout3d: 3}
+
+
+def mixed(state: Tensor) -> Tensor:
+    """Return numbers below 2**31 that look random and are a function of the given ones.
+
+    >>> numbers = mixed(torch.arange(4096))
+    >>> bool(numbers.min() >= 0), 0.45 < float(numbers.double().mean()) / 2**31 < 0.55
+    (True, True)
+    """
+    for factor in (0x45D9F3B, 0x27D4EB2D):
+        state = state & _BITS
+        state = ((state ^ (state >> 16)) * factor) & _BITS
+    return state ^ (state >> 15)
+
+
+def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float | Tensor) -> Tensor:
+    """Return which elements are kept.
+
+    >>> mask = keep_mask(torch.tensor(5), 0, (100, 100), 0.25)
+    >>> 0.73 < float(mask.float().mean()) < 0.77
+    True
+    """
+    shape = tuple(shape)
+    count = 1
+    for size in shape:
+        count *= size
+    places = torch.arange(count).reshape(shape)
+    numbers = mixed(mixed(places + salt) + (layer + 1) * 0x9E3779B1)
+    return numbers >= probability * float(_BITS)
+
+
+class HashedDropout(TorchFunctionMode):
+    """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin while it is entered.
+
+    Attributes:
+        salt: A number for the example; None makes every dropout the identity, for comparisons.
+        met: Whether there was a dropout in training.
+    """
+
+    def __init__(self, salt: Tensor | None = None) -> None:
+        super().__init__()
+        self.salt = salt
+        self.met = False
+        self._layers = 0
+
+    def begin(self, salt: Tensor | None) -> None:
+        """Begin with an example."""
+        self.salt, self._layers = salt, 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Compute a dropout by the hash, everything else as torch does."""
+        kwargs = kwargs or {}
+        if func is not functional.dropout and func not in _CHANNELWISE:
+            return func(*args, **kwargs)
+        return self._dropout(_CHANNELWISE.get(func), *args, **kwargs)
+
+    def _dropout(
+        self,
+        channelwise: int | None,
+        input: Tensor,
+        p: Any = 0.5,
+        training: bool = True,
+        inplace: bool = False,  # noqa: A002 - torch's names
+    ) -> Tensor:
+        if not training or (not isinstance(p, Tensor) and p == 0):
+            return input
+        self.met = True
+        if self.salt is None:
+            return input
+        layer, self._layers = self._layers, self._layers + 1
+        shape = list(input.shape)
+        if channelwise is not None:
+            shape[-channelwise:] = [1] * channelwise
+        scaled = input * keep_mask(self.salt, layer, shape, p) / (1 - p)
+        return torch.where(torch.as_tensor(p) < 1, scaled, torch.zeros_like(input))

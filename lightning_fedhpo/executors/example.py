@@ -1,0 +1,181 @@
+"""A module's step as a pure function of weights, hyperparameters and one example: what is batched over clients.
+
+A batch's loss is a mean over examples in nearly every module, and then the step on single examples is all there is to
+know: any batch of any size, weighed as it likes, follows from it. So clients with batches of different sizes fit into
+one rectangular computation, and what is padded weighs nothing. Whether a module is of this kind is not assumed but
+proved, client by client, before the first round (:mod:`lightning_fedhpo.executors.fitness`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_fedhpo import _lightning as private
+
+
+class CannotBatchError(Exception):
+    """A module or a run is of a kind that no batched computation can stand in for; its message says which."""
+
+
+class Capture:
+    """Takes what a step logs for one example, in place of ``self.log``.
+
+    Attributes:
+        values: By name, the mean of what was logged.
+        last_too: The names whose value of the last batch is logged beside the mean.
+    """
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._logged: dict[str, list[Tensor]] = {}
+        self.last_too: set[str] = set()
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """What was logged, a number a name."""
+        return {name: torch.stack(values).mean() if values[1:] else values[0] for name, values in self._logged.items()}
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: Any = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """Take one value; the signature is ``LightningModule.log``'s."""
+        if isinstance(value, Metric):
+            raise CannotBatchError(f"it logs the metric object {name!r}, which collects over batches")
+        if getattr(reduce_fx, "__name__", reduce_fx) != "mean":
+            raise CannotBatchError(f"it logs {name!r} with reduce_fx={reduce_fx!r}, which is no mean over examples")
+        if batch_size not in (None, 1):
+            raise CannotBatchError(f"it logs {name!r} with a fixed batch_size={batch_size}")
+        if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
+            raise CannotBatchError(f"it logs {name!r}, which is no single number")
+        number = value.detach().reshape(()).float() if isinstance(value, Tensor) else torch.tensor(float(value))  # type: ignore[arg-type]  # a Number has a float
+        self._logged.setdefault(name, []).append(number)
+        stepwise = on_step if on_step is not None else self._stage == "training"
+        overall = on_epoch if on_epoch is not None else self._stage != "training"
+        if stepwise and overall:
+            self.last_too.add(name)
+
+    def returned(self, output: Any) -> None:
+        """Take what a validation step returns: a loss, or numbers by name. What was logged under a name wins."""
+        for name, value in ({"loss": output} if isinstance(output, Tensor) else output or {}).items():
+            number = isinstance(value, Number) or (isinstance(value, Tensor) and value.numel() == 1)
+            if isinstance(name, str) and number and name not in self._logged:
+                self.log(name, value, on_step=False, on_epoch=True)
+
+
+def places_of(module: nn.Module, weights: Sequence[Tensor]) -> list[tuple[dict[str, Any], str, int]]:
+    """Return where weights hang in a module, wherever it has them: the dict, the key, and which weight it is.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> [(key, number) for _, key, number in places_of(layer, [layer.bias, layer.weight])]
+    [('weight', 1), ('bias', 0)]
+    """
+    numbers = {id(weight): number for number, weight in enumerate(weights)}
+    held = [layer._parameters for layer in module.modules()]
+    return [(own, key, numbers[id(value)]) for own in held for key, value in own.items() if id(value) in numbers]
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A hyperparameter that the module itself reads, and so has one value a client in a batched computation.
+
+    Attributes:
+        name: Its name.
+        write: Puts a value where the module reads it.
+        restore: Puts the author's back.
+    """
+
+    name: str
+    write: Callable[[Any], None]
+    restore: Callable[[], None]
+
+
+class ExampleStep:
+    """One of a module's steps on one example, with weights that are handed in.
+
+    Args:
+        module: The user's module.
+        stage: ``"training"`` or ``"validation"``.
+        weights: Those that are handed in at each call, as they hang in the module.
+        keys: The columns' names where batches are dicts, else None.
+        own: The hyperparameters that the module itself reads.
+    """
+
+    def __init__(
+        self,
+        module: LightningModule,
+        stage: str,
+        weights: Sequence[Tensor],
+        keys: Sequence[str] | None,
+        own: Sequence[Hyperparameter] = (),
+    ) -> None:
+        self.module = module
+        self._stage = stage
+        self._function = private.step_function(module, f"{stage}_step")
+        self._places = places_of(module, weights)
+        self._keys = keys
+        self._own = own
+        self.last_too: set[str] = set()
+
+    def __call__(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the example's loss (zero in validation) and what was logged for it."""
+        batch: Any = [column.unsqueeze(0) for column in columns]
+        if self._keys is not None:
+            batch = dict(zip(self._keys, batch, strict=True))
+        capture = Capture(self._stage)
+        with private.logging_into(self.module, capture.log), self._holding(weights):
+            output = self._function(batch, 0)
+        loss = torch.zeros(())
+        if self._stage == "training":
+            found = output if isinstance(output, Tensor) else private.loss_of(output)
+            if found is None:
+                raise CannotBatchError("its training_step returned no loss")
+            loss = found.reshape(())
+        else:
+            capture.returned(output)
+        self.last_too = capture.last_too
+        return loss, capture.values
+
+    @contextmanager
+    def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
+        """Have other weights hang in the module."""
+        held = [(own, key, own[key]) for own, key, _ in self._places]
+        for own, key, number in self._places:
+            own[key] = weights[number]
+        try:
+            yield
+        finally:
+            for own, key, weight in held:
+                own[key] = weight
+
+    @contextmanager
+    def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Give the module its hyperparameters for one client."""
+        with ExitStack() as stack:
+            for hyperparameter in self._own:
+                if hyperparameter.name in values:
+                    stack.callback(hyperparameter.restore)
+                    hyperparameter.write(values[hyperparameter.name])
+            yield

@@ -1,0 +1,210 @@
+"""Whether a batched computation can stand in for a module's own training, and the proof that it does.
+
+What can be known beforehand is asked first; then the steps are traced; then a few clients are trained both ways, and
+what comes out is compared. Speed that changes results would not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import seeding
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.executors.dropout import HashedDropout
+from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
+from lightning_fedhpo.executors.programs import Programs, first_line
+from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.executors.updates import Update, update_of
+from lightning_fedhpo.executors.vectorized import VectorizedExecutor
+from lightning_fedhpo.groups import group_of
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.algorithms.base import Algorithm
+
+STEPS_COMPARED = 3
+"""Batches of an epoch in the comparison: longer trainings lift rounding errors to where they prove nothing."""
+TOLERANCE = 1e-4
+
+
+def vectorized(
+    sequential: SequentialExecutor,
+    algorithm: Algorithm,
+    limits: Limits,
+    monitor: str | None,
+    clients: Sequence[int],
+    configs: Sequence[Config],
+    compiles: bool,
+    memory: int,
+) -> VectorizedExecutor:
+    """Return an executor that runs jobs side by side, after the proof that it does what the sequential one does.
+
+    Args:
+        sequential: Runs single jobs.
+        algorithm: The federated method.
+        limits: The Trainer's limits on batches.
+        monitor: The score, None to go without.
+        clients: Some to compare.
+        configs: Configurations to compare them with, in turn.
+        compiles: Whether programs are compiled.
+        memory: Bytes for the jobs that are computed together.
+
+    Raises:
+        CannotBatchError: With the reason why they cannot be run side by side.
+    """
+    local, binding, data = sequential.local, sequential.binding, sequential.data
+    update = _checked(sequential, monitor)
+    train, val = data.columns("train"), data.columns("val")
+    own = [
+        Hyperparameter(name, target.assign, target.restore)
+        for name, target in binding.of_module.items()
+        if target.assign is not None and target.restore is not None
+    ]
+    for name in (one.name for one in own):
+        if isinstance(binding.original(name), bool) or not isinstance(binding.original(name), int | float):
+            raise CannotBatchError(f"the hyperparameter {name!r} is no number")
+    weights = sequential.state.weights
+    groups = local.trainer.optimizers[0].param_groups
+    place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
+    general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
+    varying = [name for name in update.options if name != "lr" and name in general]
+    fixed = [name for name in update.options if name not in varying]
+    programs = Programs(
+        ExampleStep(local.module, "training", weights, train.keys if train else None, own),
+        ExampleStep(local.module, "validation", weights, val.keys if val else None, own)
+        if monitor is not None
+        else None,
+        update,
+        [place.get(id(weight)) for weight in sequential.state.weights],
+        [{name: _option(group, name) for name in fixed} for group in groups],
+        [varying for _ in groups],
+        [one.name for one in own],
+        (list(algorithm.client), algorithm.added_gradient) if algorithm.changes_gradient else None,
+        (train.tensors if train else (), val.tensors if val else ()),
+        compiles=False,
+    )
+    try:
+        values = {one.name: torch.tensor(float(binding.original(one.name))) for one in own}
+        for stage in ("training", "validation") if monitor is not None else ("training",):
+            programs.scout(stage, sequential.state.weights, values)
+        executor = VectorizedExecutor(sequential, programs, limits, monitor, memory, 0)
+        _prove(executor, sequential, algorithm, limits, clients, configs, monitor is not None)
+    except CannotBatchError:
+        raise
+    except Exception as error:
+        raise CannotBatchError(first_line(error)) from error
+    finally:
+        binding.restore()
+    example_bytes = _example_bytes(programs)
+    programs.forget()
+    programs.compiles = compiles
+    return VectorizedExecutor(sequential, programs, limits, monitor, memory, example_bytes)
+
+
+def _checked(sequential: SequentialExecutor, monitor: str | None) -> Update:
+    """Return the optimizer's batched step, or say what stands against one."""
+    local, state, data = sequential.local, sequential.state, sequential.data
+    trainer, module = local.trainer, local.module
+    hooks = private.overridden_around_batches(module)
+    splits = ["train", *(["val"] if monitor is not None else [])]
+    found = {
+        "it, or the Trainer, changes what happens inside a training step": not local.bare,
+        f"it has {', '.join(hooks)}": bool(hooks),
+        "a learning-rate scheduler runs inside local training": bool(trainer.lr_scheduler_configs),
+        f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
+        f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
+        "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
+        "batches pass a hook on their way to the module": local.transfers,
+        "weights are not all dense numbers of one device": len({w.device for w in state.weights}) > 1
+        or any(not w.is_floating_point() or w.layout is not torch.strided for w in state.weights),
+        "torch cannot batch its recurrent layers": any(isinstance(layer, nn.RNNBase) for layer in module.modules()),
+        "it trains embeddings with sparse gradients": any(getattr(m, "sparse", False) for m in module.modules()),
+    }
+    reason = next((text for text, holds in found.items() if holds), None)
+    if reason is not None:
+        raise CannotBatchError(reason)
+    update = update_of(trainer.optimizers[0])
+    if isinstance(update, str):
+        raise CannotBatchError(update)
+    return update
+
+
+def _option(group: Mapping[str, Any], name: str) -> float:
+    betas = {"beta1": 0, "beta2": 1}
+    return float(group["betas"][betas[name]] if name in betas else group[name])
+
+
+def _prove(
+    executor: VectorizedExecutor,
+    sequential: SequentialExecutor,
+    algorithm: Algorithm,
+    limits: Limits,
+    clients: Sequence[int],
+    configs: Sequence[Config],
+    before: bool,
+) -> None:
+    """Train clients both ways for a few steps, without dropout, and compare all that comes out."""
+    arm = Arm(0, algorithm, {}, sequential.state.weights, sequential.state.buffers)
+    jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
+    context = RoundContext(0, 0, needs_before=before)
+    few = Limits(_fewest(limits.train), limits.val)
+    executor.programs.without_dropout = True
+    executor._limits = sequential._limits = few
+    try:
+        together = executor.together(jobs, {0: arm}, context)
+        for job, ours in zip(jobs, together, strict=True):
+            with seeding.preserved(), HashedDropout(None):
+                alone = sequential.run_job(job, arm, context)
+            if alone.error is None:
+                _compare(ours, alone, arm.weights)
+    finally:
+        executor.programs.without_dropout = False
+        executor._limits = sequential._limits = limits
+
+
+def _fewest(limit: int | float) -> int | float:
+    return min(limit, STEPS_COMPARED) if isinstance(limit, int) or limit == 1.0 else limit
+
+
+@torch.no_grad()
+def _compare(ours: ClientResult, theirs: ClientResult, start: Sequence[Tensor]) -> None:
+    if not theirs.finite and not ours.finite:
+        return
+    moved = max(float((weight - old).abs().max()) for weight, old in zip(theirs.weights, start, strict=True))
+    size = max(float(old.abs().max()) for old in start)
+    for weight, other in zip(ours.weights, theirs.weights, strict=True):
+        apart = float((weight - other).abs().max())
+        if not apart <= TOLERANCE * moved + 1e-6 * size:
+            raise CannotBatchError(
+                "its loss is no mean over the batch's examples, or depends on more than they, weights and "
+                "hyperparameters: a client trained both ways came out differently"
+            )
+    for name in ("before", "after", "train"):
+        mine, own = getattr(ours, name), getattr(theirs, name)
+        wrong = [key for key in own if key not in mine or not _close(mine[key], own[key])]
+        if wrong or set(mine) - set(own):
+            raise CannotBatchError(
+                f"what it logs as {(wrong or sorted(set(mine) - set(own)))[0]!r} is no mean over examples"
+            )
+
+
+def _close(one: float, other: float) -> bool:
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return abs(one - other) <= TOLERANCE * max(abs(other), 1e-2)
+
+
+def _example_bytes(programs: Programs) -> int:
+    """Return how much a training step makes for one example of one job, about."""
+    for (stage, lanes, width), graph in programs.graphs.items():
+        if stage == "training":
+            made = [node.meta.get("val") for node in graph.graph.nodes if node.op == "call_function"]
+            sizes = [value.numel() * value.element_size() for value in made if isinstance(value, Tensor)]
+            return sum(sizes) // (lanes * width)
+    return 0

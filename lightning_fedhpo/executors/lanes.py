@@ -1,0 +1,191 @@
+"""How jobs of different lengths become one rectangular computation: a lane for each job, a row of lanes for each step.
+
+Jobs of like batch sizes go together, those with the most steps first: at any time the jobs at work are the first so
+many lanes, and what a step computes is cut to them. Examples that pad a smaller batch weigh nothing, and a lane that is
+done has a learning rate of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job is to do.
+
+    Attributes:
+        place: The job's place among those that are computed together.
+        owned: The rows of the data that are the client's.
+        batch_size: Examples a step.
+        epochs: Passes over the client's examples.
+        batches: Steps of a pass.
+        draw: Seeds the order of the examples.
+    """
+
+    place: int
+    owned: Ints
+    batch_size: int
+    epochs: int
+    batches: int
+    draw: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.epochs * self.batches
+
+    @property
+    def used(self) -> int:
+        """Examples of a pass."""
+        return min(len(self.owned), self.batches * self.batch_size)
+
+    @property
+    def widest(self) -> int:
+        """Examples of the largest batch."""
+        return min(self.batch_size, len(self.owned))
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Jobs side by side; arrays are of (step, lane, example of the batch), or of (step, lane).
+
+    Attributes:
+        work: The jobs, those with the most steps first.
+        rows: Which row of the data an example is.
+        shares: What an example weighs in its batch's mean; zero is padding.
+        sizes: How many examples a batch has, zero for a lane that is done.
+    """
+
+    work: Sequence[Work]
+    rows: Ints
+    shares: Floats
+    sizes: Floats
+
+    @property
+    def active(self) -> list[int]:
+        """How many lanes are at work at each step."""
+        return [int(number) for number in np.count_nonzero(self.sizes, axis=1)]
+
+
+def width(largest: int, exact: bool) -> int:
+    """Return how many places a batch gets: what is needed, or a power of two where many sizes occur.
+
+    >>> width(10, exact=True), width(10, exact=False), width(16, exact=False)
+    (10, 16, 16)
+    """
+    return largest if exact else 1 << (largest - 1).bit_length()
+
+
+def count_of_lanes(active: int, exact: bool) -> int:
+    """Return with how many lanes so many jobs are computed: few different numbers, none much too large.
+
+    >>> [count_of_lanes(number, exact=False) for number in (1, 3, 5, 9, 13, 33, 100)]
+    [1, 3, 5, 10, 14, 40, 112]
+    """
+    if exact or active <= 8:
+        return active
+    step = 1 << (active.bit_length() - 3)
+    return -(-active // step) * step
+
+
+def grouped(work: Sequence[Work], most: Callable[[int], int], exact: bool, widest: int) -> list[tuple[int, list[Work]]]:
+    """Sort jobs into groups that are computed together.
+
+    Args:
+        work: The jobs.
+        most: Returns how many lanes of a width may be computed together.
+        exact: Whether all jobs have one batch size, so that a group's width is what its batches have.
+        widest: The largest batch that any client of the federation could have at that size.
+
+    Returns:
+        Widths and their jobs, those with the most steps first.
+    """
+    by_width: dict[int, list[Work]] = {}
+    for one in work:
+        by_width.setdefault(widest if exact else width(one.widest, exact), []).append(one)
+    groups = []
+    for size, several in by_width.items():
+        several.sort(key=lambda one: -one.steps)
+        limit = max(1, most(size))
+        pieces = -(-len(several) // limit)
+        each = -(-len(several) // pieces)
+        groups += [(size, several[start : start + each]) for start in range(0, len(several), each)]
+    return groups
+
+
+def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[Ints]]) -> Lanes:
+    """Lay jobs out, those with the most steps first.
+
+    Args:
+        work: The jobs.
+        size: Places a batch has.
+        orders: Returns for each pass of a job the order of its examples.
+
+    >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
+    >>> lanes = lay_out(work, 2, lambda one: [np.arange(len(one.owned))] * one.epochs)
+    >>> lanes.rows.tolist(), lanes.shares.tolist(), lanes.active
+    ([[[7, 8], [5, 5]], [[9, 7], [5, 5]]], [[[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]], [2, 1])
+    """
+    steps = work[0].steps
+    rows = np.empty((len(work), steps, size), dtype=np.int64)
+    shares = np.zeros((len(work), steps, size), dtype=np.float32)
+    sizes = np.zeros((len(work), steps), dtype=np.float32)
+    for lane, one in enumerate(work):
+        pattern, counts = _pattern(one.used, one.batch_size, one.batches, size)
+        rows[lane] = one.owned[0]  # what pads is an example of the client's own
+        for number, order in enumerate(orders(one)):
+            span = slice(number * one.batches, (number + 1) * one.batches)
+            _place(rows[lane, span], one.owned[order[: one.used]], one.batch_size)
+            shares[lane, span], sizes[lane, span] = pattern, counts
+    return Lanes(work, _by_step(rows), _by_step(shares), _by_step(sizes))
+
+
+def in_turn(owned: Sequence[Ints], size: int) -> Lanes:
+    """Lay examples out in their order, one pass each, for validation; an example weighs one.
+
+    >>> lanes = in_turn([np.array([4, 5, 6])], 2)
+    >>> lanes.rows.tolist(), lanes.shares.tolist()
+    ([[[4, 5]], [[6, 4]]], [[[1.0, 1.0]], [[1.0, 0.0]]])
+    """
+    steps = max(1, *(-(-len(rows) // size) for rows in owned))
+    rows = np.zeros((len(owned), steps * size), dtype=np.int64)
+    shares = np.zeros((len(owned), steps * size), dtype=np.float32)
+    for lane, mine in enumerate(owned):
+        if len(mine):
+            rows[lane] = mine[0]
+            rows[lane, : len(mine)], shares[lane, : len(mine)] = mine, 1.0
+    shape = (len(owned), steps, size)
+    weights = _by_step(shares.reshape(shape))
+    return Lanes([], _by_step(rows.reshape(shape)), weights, weights.sum(axis=2))
+
+
+def _by_step(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of (lane, step) as one of (step, lane), whose steps lie in one piece."""
+    return np.ascontiguousarray(array.swapaxes(0, 1))
+
+
+@lru_cache(maxsize=4096)
+def _pattern(used: int, batch_size: int, batches: int, size: int) -> tuple[Floats, Floats]:
+    """Return what examples weigh in the batches of a pass, and how many each has."""
+    counts = np.full(batches, min(batch_size, used), dtype=np.float32)
+    counts[-1] = used - (batches - 1) * batch_size
+    shares = (np.arange(size) < counts[:, None]) / counts[:, None]
+    return shares.astype(np.float32), counts
+
+
+def _place(target: Ints, rows: Ints, batch_size: int) -> None:
+    full, rest = divmod(len(rows), batch_size)
+    if full:
+        target[:full, :batch_size] = rows[: full * batch_size].reshape(full, batch_size)
+    if rest:
+        target[full, :rest] = rows[full * batch_size :]

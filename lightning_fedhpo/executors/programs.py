@@ -1,0 +1,252 @@
+"""The batched training and validation step of a module, as programs for tensors whose first dimension is the job.
+
+A training program takes weights, the optimizer's state and sums of what is logged, and moves them in place by one step
+of every job; a validation program adds up what is logged. There is one for each shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.fx import GraphModule
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.executors.dropout import HashedDropout, mixed
+from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
+from lightning_fedhpo.executors.tracing import Program, compiled, trace
+from lightning_fedhpo.executors.updates import Update, Values
+
+Added = Callable[[Sequence[Tensor], Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]]
+"""``Algorithm.added_gradient``."""
+
+_STRIDE = 0x632BE5AB
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in short.
+
+    >>> first_line(ValueError("no such layer"))
+    'ValueError: no such layer'
+    """
+    if isinstance(error, CannotBatchError):
+        return str(error)
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:200]}"
+
+
+class Programs:
+    """Traces a module's steps when a shape first comes, and keeps the programs.
+
+    Args:
+        training: The training step on one example.
+        validation: The validation step on one example, None where there are no scores.
+        update: The optimizer's step.
+        groups: For each weight the number of its parameter group, or None where no optimizer has it.
+        options: For each parameter group the values that are the same for all jobs, by option.
+        varying: For each parameter group the options of which every job has its own.
+        own: The hyperparameters that the module itself reads.
+        algorithm: The algorithm's hyperparameters, and what it adds to gradients; None where it adds nothing.
+        columns: The training and the validation data's columns.
+        compiles: Whether programs are compiled.
+    """
+
+    def __init__(
+        self,
+        training: ExampleStep,
+        validation: ExampleStep | None,
+        update: Update,
+        groups: Sequence[int | None],
+        options: Sequence[Mapping[str, float]],
+        varying: Sequence[Sequence[str]],
+        own: Sequence[str],
+        algorithm: tuple[Sequence[str], Added] | None,
+        columns: tuple[Sequence[Tensor], Sequence[Tensor]],
+        compiles: bool,
+    ) -> None:
+        self._steps = {"training": training, "validation": validation}
+        self.update = update
+        self.groups = groups
+        self._options = options
+        self.varying = varying
+        self.own = list(own)
+        self.algorithm = algorithm
+        self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
+        self.compiles = compiles
+        self.graphs: dict[tuple[str, int, int], GraphModule] = {}
+        self._programs: dict[tuple[str, int, int], Program] = {}
+        self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
+        self.logs: dict[str, list[str]] = {"training": [], "validation": []}
+        self.last_too: list[str] = []
+        self.has_dropout = False
+        self.without_dropout = False
+
+    def forget(self) -> None:
+        """Trace anew: the module is not what it was."""
+        self._programs.clear()
+        self.graphs.clear()
+
+    def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
+        """Run one example, to learn what is logged and whether there is dropout."""
+        step = self._steps[stage]
+        assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
+        columns = [column[0] for column in self.columns[stage]]
+        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
+            _, logs = step(list(weights), columns)
+        self.logs[stage] = list(logs)
+        if stage == "training":
+            self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
+        elif step.last_too:
+            raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
+
+    def train(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        """Take one step of every job; see :meth:`_training` for the inputs."""
+        self._run("training", inputs, lanes, width)
+
+    def validate(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        """Add up what one batch of every job logs; see :meth:`_validation` for the inputs."""
+        self._run("validation", inputs, lanes, width)
+
+    def _run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        key = stage, lanes, width
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self._made(key, inputs)
+        program(*inputs)
+
+    def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
+        copies = [tensor.clone() for tensor in inputs]
+        with self._posed(key[0]), torch.no_grad():
+            graph = trace(self._training if key[0] == "training" else self._validation, copies)
+        self.graphs[key] = graph
+        if not self.compiles:
+            return graph
+        try:
+            return compiled(graph, copies)
+        except Exception as error:
+            self.compiles = False
+            rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
+            return graph
+
+    def _training(self, *inputs: Tensor) -> list[Tensor]:
+        """One step; the inputs in order.
+
+        Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
+        clients received, where the algorithm asks for it; a number of each job for every varying option, hyperparameter
+        of the module and of the algorithm; the step's coefficients, group by group; each job's key and the step's
+        number, for dropout; the columns; rows, shares and sizes of the batches.
+        """
+        step, update, take = self._steps["training"], self.update, _Taker(inputs)
+        count = len(self.groups)
+        weights = take(count)
+        state = [take(update.state) for _ in range(count)]
+        sums, last = take(len(self.logs["training"])), take(len(self.last_too))
+        start = take(count) if self.algorithm else []
+        varying = [dict(zip(names, take(len(names)), strict=True)) for names in self.varying]
+        own = take(len(self.own))
+        added = take(len(self.algorithm[0])) if self.algorithm else []
+        coefficients = [dict(zip(self.coefficients, take(len(self.coefficients)), strict=True)) for _ in self.varying]
+        keys = take(2) if self.has_dropout else []
+        columns = take(len(self.columns["training"]))
+        rows, shares, sizes = take(3)
+        gathered = [_gather(column, rows) for column in columns]
+        salts = mixed(mixed(keys[0] + keys[1])[:, None] + torch.arange(rows.shape[1]) * _STRIDE) if keys else shares
+
+        def loss_of(
+            weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
+        ) -> tuple[Tensor, list[Tensor]]:
+            dropout = HashedDropout()
+
+            def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
+                dropout.begin(salt if keys and not self.without_dropout else None)
+                loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
+                return loss, [logs[name] for name in self.logs["training"]]
+
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout:  # type: ignore[union-attr]  # as above
+                losses, logs = vmap(one)(salts, *examples)
+            return (losses * shares).sum(), [(value * shares).sum() for value in logs]
+
+        def gradient_of(
+            weights: list[Tensor],
+            start: list[Tensor],
+            own: list[Tensor],
+            added: list[Tensor],
+            examples: list[Tensor],
+            shares: Tensor,
+            salts: Tensor,
+        ) -> tuple[list[Tensor], list[Tensor]]:
+            gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, own, examples, shares, salts)
+            if self.algorithm:
+                names, add = self.algorithm
+                more = add(weights, start, dict(zip(names, added, strict=True)))
+                gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
+            return gradients, logs
+
+        gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
+        for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
+            if group is not None:
+                values: Values = {**self._options[group], **varying[group], **coefficients[group]}
+                update.apply(weight, gradient, kept, values)
+        for total, value in zip(sums, logs, strict=True):
+            total.add_(value * sizes)
+        means = dict(zip(self.logs["training"], logs, strict=True))
+        for held, name in zip(last, self.last_too, strict=True):
+            held.copy_(torch.where(sizes > 0, means[name], held))
+        return []
+
+    def _validation(self, *inputs: Tensor) -> list[Tensor]:
+        """One batch; the inputs in order: weights, sums, the module's hyperparameters, columns, rows, shares."""
+        step, take = self._steps["validation"], _Taker(inputs)
+        weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
+        columns = take(len(self.columns["validation"]))
+        rows, shares = take(2)
+        gathered = [_gather(column, rows) for column in columns]
+
+        def logs_of(weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor) -> list[Tensor]:
+            def one(*example: Tensor) -> list[Tensor]:
+                _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
+                return [logs[name] for name in self.logs["validation"]]
+
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout():  # type: ignore[union-attr]  # as above
+                return [(value * shares).sum() for value in vmap(one)(*examples)]
+
+        for total, value in zip(sums, vmap(logs_of)(weights, own, gathered, shares), strict=True):
+            total.add_(value)
+        return []
+
+    @contextmanager
+    def _posed(self, stage: str) -> Iterator[None]:
+        """Put the module in the stage's mode, where it cannot ask the Trainer."""
+        module = self._steps["training"].module  # type: ignore[union-attr]  # there is one for training
+        modes = [child for child in module.modules() if child.training] if stage == "validation" else []
+        for child in modes:
+            vars(child)["training"] = False
+        try:
+            with private.trainer_unreachable(module, _reads_trainer):
+                yield
+        finally:
+            for child in modes:
+                vars(child)["training"] = True
+
+
+class _Taker:
+    """Deals out inputs in order."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self._inputs = iter(inputs)
+
+    def __call__(self, count: int) -> list[Tensor]:
+        return [next(self._inputs) for _ in range(count)]
+
+
+def _gather(column: Tensor, rows: Tensor) -> Tensor:
+    return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
+
+
+def _reads_trainer(name: str) -> Exception:
+    return CannotBatchError(f"its step asks the Trainer for `{name}`, which changes between rounds")

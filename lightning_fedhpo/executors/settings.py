@@ -1,0 +1,76 @@
+"""How jobs are to be run, as the user says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """One job after another.
+
+    Example:
+        >>> Sequential()
+        Sequential()
+    """
+
+
+@dataclass(frozen=True)
+class Vectorized:
+    """Jobs of all clients and arms side by side, where the module allows it.
+
+    Args:
+        compile: Whether the batched steps are compiled by ``torch.compile``; None compiles where there is a C++
+            compiler. Each new shape costs some seconds once (a cohort's number of jobs, a batch size), and later
+            processes on the machine find it done.
+        memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns.
+
+    Example:
+        >>> Vectorized(compile=False).memory
+        512
+    """
+
+    compile: bool | None = None
+    memory: int = 512
+
+    def __post_init__(self) -> None:
+        if self.compile is not None and not isinstance(self.compile, bool):
+            raise TypeError(f"`compile` must be True, False or None, got {self.compile!r}.")
+        if isinstance(self.memory, bool) or not isinstance(self.memory, int) or self.memory < 1:
+            raise ValueError(f"`memory` must be a whole number of megabytes of at least 1, got {self.memory!r}.")
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Whichever is likely to be faster.
+
+    Example:
+        >>> Auto()
+        Auto()
+    """
+
+
+Setting = Sequential | Vectorized | Auto
+BY_NAME: dict[str, type[Sequential] | type[Vectorized] | type[Auto]] = {
+    "auto": Auto,
+    "sequential": Sequential,
+    "vectorized": Vectorized,
+}
+
+
+def setting_of(executor: object) -> Setting:
+    """Return the setting that a name stands for, or the one that was given.
+
+    >>> setting_of("vectorized")
+    Vectorized(compile=None, memory=512)
+    """
+    if isinstance(executor, str) and executor in BY_NAME:
+        return BY_NAME[executor]()
+    if isinstance(executor, Sequential | Vectorized | Auto):
+        return executor
+    raise ValueError(
+        f"`executor` must be one of {', '.join(map(repr, BY_NAME))}, or Sequential(), Vectorized(...) or Auto() of "
+        f"lightning_fedhpo.executors, got {executor!r}."
+    )

@@ -1,0 +1,152 @@
+"""From a batched function to a list of tensor operations that run without autograd, transforms or the user's Python.
+
+Most of a small model's step is not arithmetic but what surrounds it. So a step is traced once for each shape into the
+operations that it comes down to, forward, backward and update together, and these are cleaned up: what does not depend
+on the inputs is computed once, what is computed twice is computed once, and what changes nothing is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._inductor
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lightning_fedhpo.executors.example import CannotBatchError
+
+Program = Callable[..., Any]
+_CHEAP_VIEWS = ("view", "expand", "reshape", "_unsafe_view")
+
+
+def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:
+    """Return a function's operations for inputs of these shapes; the inputs may be changed by it.
+
+    >>> graph = trace(lambda x: [x * 1 + torch.ones(2).sum()], [torch.zeros(2)])
+    >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
+    ([2.0, 2.0], 1)
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's about tracing itself
+        module: GraphModule = make_fx(function)(*inputs)
+    drawing = sorted({node.target.__name__ for node in module.graph.nodes if _draws(node)})
+    if drawing:
+        raise CannotBatchError(f"it draws random numbers by {', '.join(drawing)}")
+    with torch.no_grad():
+        _fold_constants(module)
+    _drop_idle(module.graph)
+    _share(module.graph)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def compiled(module: GraphModule, inputs: Sequence[Tensor]) -> Program:
+    """Return the operations as one compiled program for inputs of these shapes.
+
+    The graph is handed to torch's compiler as it is: it has no Python in it that ``torch.compile`` would have to guard,
+    and its guards cost more at every call than a small model's step. It runs once on the inputs here.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's about its own parts
+        program: Program = torch._inductor.compile(module, list(inputs))
+        program(*inputs)
+    return program
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler that ``torch.compile`` would call, None where there is none."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _draws(node: Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags
+
+
+def _is_mutating(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _fold_constants(module: GraphModule) -> None:
+    """Compute what depends on no input, once."""
+    graph = module.graph
+    known: dict[Node, Any] = {}
+    changed = {argument for node in graph.nodes if _is_mutating(node) for argument in node.all_input_nodes}
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            continue  # a frozen weight, say: it may be loaded anew
+        if node.op != "call_function" or _is_mutating(node) or node in changed:
+            continue
+        if all(argument in known for argument in node.all_input_nodes) and _is_aten(node):
+            arguments, options = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*arguments, **options)
+    for place, (node, value) in enumerate(known.items()):
+        if not isinstance(value, Tensor):
+            continue
+        users = [user for user in node.users if user not in known]
+        if users:
+            name = f"_constant_{place}"
+            module.register_buffer(name, value, persistent=False)
+            with graph.inserting_before(node):
+                held = graph.get_attr(name)
+            for user in users:
+                user.replace_input_with(node, held)
+
+
+def _is_aten(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload)
+
+
+def _drop_idle(graph: Graph) -> None:
+    """Leave out operations that return what they were given."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+            continue
+        source = node.args[0]
+        shape, given = _shape(node), _shape(source)
+        name = getattr(node.target, "__name__", "").split(".")[0]
+        same = shape is not None and shape == given
+        idle = same and name in _CHEAP_VIEWS and _stride(node) == _stride(source)
+        idle = idle or (name == "mul" and len(node.args) > 1 and node.args[1] == 1 and _dtype(node) == _dtype(source))
+        idle = idle or name in ("detach", "alias")
+        if idle and not isinstance(node.args[-1], bool):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
+def _share(graph: Graph) -> None:
+    """Compute once what is computed several times, up to the first operation that writes to a tensor."""
+    seen: dict[Any, Node] = {}
+    for node in list(graph.nodes):
+        if _is_mutating(node):
+            return
+        if node.op not in ("call_function", "get_attr"):
+            continue
+        key = (node.op, node.target, repr(node.args), repr(sorted(node.kwargs.items())))
+        if key in seen:
+            node.replace_all_uses_with(seen[key])
+            graph.erase_node(node)
+        else:
+            seen[key] = node
+
+
+def _shape(node: Node) -> Any:
+    value = node.meta.get("val")
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def _stride(node: Node) -> Any:
+    return tuple(node.meta["val"].stride())
+
+
+def _dtype(node: Node) -> Any:
+    return getattr(node.meta.get("val"), "dtype", None)

@@ -1,0 +1,319 @@
+"""Many jobs as one batched computation: clients and arms side by side, each with its own weights and hyperparameters.
+
+The jobs of a round, of all arms, are laid out in lanes (:mod:`lightning_fedhpo.executors.lanes`), and every step of all
+of them is one call of a program (:mod:`lightning_fedhpo.executors.programs`). The results are those of the sequential
+executor up to the rounding of floating-point sums, and but for which elements a dropout drops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
+from lightning_fedhpo.executors.programs import Programs
+from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.executors.updates import read_options
+from lightning_fedhpo.local import batches_of
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+
+EVALUATED_AT_ONCE = 64
+"""So many of a client's validation examples are scored in one step at most."""
+SETTINGS_KEPT = 4096
+"""So many configurations are remembered with the values that they lead to."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a configuration comes down to for a job.
+
+    Attributes:
+        used: The values in force, read back.
+        epochs: Of local training.
+        batch_size: Of local training.
+        options: For each parameter group the optimizer's options as numbers.
+        own: The hyperparameters that the module itself reads.
+        algorithm: The algorithm's.
+    """
+
+    used: Mapping[str, Any]
+    epochs: int
+    batch_size: int
+    options: Sequence[Sequence[float]]
+    own: Sequence[float]
+    algorithm: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came out of jobs that were computed together: a lane each."""
+
+    weights: Sequence[Tensor]
+    before: Mapping[str, Sequence[float]]
+    after: Mapping[str, Sequence[float]]
+    train: Mapping[str, Sequence[float]]
+    finite: Sequence[bool]
+
+
+class VectorizedExecutor(SequentialExecutor):
+    """Runs jobs side by side.
+
+    Args:
+        sequential: The executor whose place it takes; what is asked of single jobs it goes on to do.
+        programs: The module's batched steps.
+        limits: The Trainer's limits on batches.
+        monitor: The score among what the module logs, None to go without scores.
+        memory: How many bytes the jobs that are computed together may take, about.
+        example_bytes: What a step keeps for one example.
+    """
+
+    aggregates_whole_rounds = True
+
+    def __init__(
+        self,
+        sequential: SequentialExecutor,
+        programs: Programs,
+        limits: Limits,
+        monitor: str | None,
+        memory: int,
+        example_bytes: int,
+    ) -> None:
+        vars(self).update(vars(sequential))
+        self.programs = programs
+        self._limits = limits
+        self._monitor = monitor
+        self._memory = memory
+        self._example_bytes = example_bytes
+        self._settings: dict[tuple[tuple[str, Any], ...], Setting] = {}
+        self._watched = self.state.traces.version
+        self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
+        self._exact = "batch_size" not in self.binding.names
+        train, val = self.data.sizes("train"), self.data.sizes("val")
+        self._widest = int(min(self.binding.settings.batch_size, train.max()))
+        self._val_width = int(min(EVALUATED_AT_ONCE, max(1, val.max())))
+
+    def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
+        """Yield the result of every job in turn; its tensors hold until the next is asked for."""
+        if not jobs:
+            return
+        self.state.begin(context.round)
+        self.state.end()
+        seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
+        if self.state.traces.version != self._watched:  # somebody has changed what the module keeps in attributes
+            self._watched = self.state.traces.version
+            self._settings.clear()
+            self.programs.forget()
+        many = max(1, self._memory // (2 * self._model_bytes))
+        for start in range(0, len(jobs), many):
+            for result in self.together(jobs[start : start + many], arms, context):
+                yield result
+                result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
+
+    @torch.no_grad()
+    def together(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
+        """Return the results of jobs that are computed together, in their order."""
+        settings = [self._setting(job.config) for job in jobs]
+        work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
+        results: list[ClientResult | None] = [None] * len(jobs)
+        for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):
+            lanes = lay_out(group, width, self._orders)
+            places = [one.place for one in group]
+            trained = self._trained(
+                lanes, [jobs[place] for place in places], [settings[place] for place in places], arms, context
+            )
+            for lane, place in enumerate(places):
+                results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
+        return [result for result in results if result is not None]
+
+    def _trained(
+        self,
+        lanes: Lanes,
+        jobs: Sequence[Job],
+        settings: Sequence[Setting],
+        arms: Mapping[int, Arm],
+        context: RoundContext,
+    ) -> Trained:
+        programs, count = self.programs, len(jobs)
+        start = _stacked([arms[job.arm] for job in jobs])
+        own = [torch.tensor(column, dtype=torch.float32) for column in zip(*(s.own for s in settings), strict=True)]
+        scored = self._monitor is not None
+        before = self._scores(start, own, jobs) if scored and context.needs_before else {}
+        weights = [tensor.clone() for tensor in start] if programs.algorithm else start
+        state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
+        sums = [torch.zeros(count) for _ in programs.logs["training"]]
+        last = [torch.zeros(count) for _ in programs.last_too]
+        options = [np.array([s.options[group] for s in settings]) for group in range(len(programs.varying))]
+        names = list(programs.update.options)
+        varying = [
+            torch.from_numpy(options[group][:, names.index(name)].astype(np.float32))
+            for group, several in enumerate(programs.varying)
+            for name in several
+        ]
+        algorithm = [torch.tensor(c, dtype=torch.float32) for c in zip(*(s.algorithm for s in settings), strict=True)]
+        coefficients = self._coefficients(lanes, options)
+        keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
+        rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
+        per_job = [*weights, *state, *sums, *last, *(start if programs.algorithm else ()), *varying, *own, *algorithm]
+        columns, width = programs.columns["training"], rows.shape[2]
+        used, taken = per_job, count
+        for step, active in enumerate(lanes.active):
+            wanted = min(count, count_of_lanes(active, self._exact))
+            if wanted < taken and (self._exact or 2 * wanted <= taken or wanted <= 8):
+                taken, used = wanted, [tensor[:wanted] for tensor in per_job]
+            numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
+            programs.train(
+                [
+                    *used,
+                    *(tensor[step, :taken] for tensor in coefficients),
+                    *numbers,
+                    *columns,
+                    rows[step, :taken],
+                    shares[step, :taken],
+                    sizes[step, :taken],
+                ],
+                taken,
+                width,
+            )
+        total = torch.from_numpy(lanes.sizes.sum(axis=0))
+        train = _named(programs.logs["training"], [(one / total).tolist() for one in sums])
+        for name, held in zip(programs.last_too, last, strict=True):
+            train |= {f"{name}_epoch": train[name], f"{name}_step": held.tolist()}
+        after = self._scores(weights, own, jobs) if scored else {}
+        norms = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in weights])
+        return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())
+
+    def _scores(
+        self, weights: Sequence[Tensor], own: Sequence[Tensor], jobs: Sequence[Job]
+    ) -> dict[str, Sequence[float]]:
+        """Return the means of what validation logs, nan for who has no validation examples."""
+        counts = [self._scored(job) for job in jobs]
+        if not any(counts):
+            return {}
+        lanes = in_turn(
+            [self.data.rows(job.client, "val")[:count] for job, count in zip(jobs, counts, strict=True)],
+            self._val_width,
+        )
+        rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
+        names = self.programs.logs["validation"]
+        sums = [torch.zeros(len(jobs)) for _ in names]
+        columns = self.programs.columns["validation"]
+        for step in range(rows.shape[0]):
+            inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
+            self.programs.validate(inputs, len(jobs), rows.shape[2])
+        total = torch.tensor(counts)
+        return _named(names, [(one / total).tolist() for one in sums])
+
+    def _result(self, job: Job, setting: Setting, work: Work, trained: Trained, lane: int) -> ClientResult:
+        counted = self._scored(job)
+        scored = self._monitor is not None and counted > 0
+        before = {name: values[lane] for name, values in trained.before.items()} if scored else {}
+        after = {name: values[lane] for name, values in trained.after.items()} if scored else {}
+        score = self._score(after) if scored else None
+        return ClientResult(
+            job=job,
+            weights=[tensor[lane] for tensor in trained.weights],
+            buffers=(),
+            personal=(),
+            used=setting.used,
+            train_examples=len(work.owned),
+            val_examples=counted,
+            local_steps=work.steps,
+            examples=work.epochs * work.used,
+            evaluations=(bool(before) + bool(after)) * counted,
+            score_before=self._score(before) if before else None,
+            score_after=score,
+            before=before,
+            after=after,
+            train={name: values[lane] for name, values in trained.train.items()},
+            finite=trained.finite[lane] and (score is None or math.isfinite(score)),
+        )
+
+    def _setting(self, config: Config) -> Setting:
+        key = tuple(config.items())
+        setting = self._settings.get(key)
+        if setting is None:
+            if len(self._settings) >= SETTINGS_KEPT:
+                self._settings.clear()
+            setting = self._settings[key] = self._read(config)
+        return setting
+
+    def _read(self, config: Config) -> Setting:
+        used = self.binding.apply(config)
+        settings, programs = self.binding.settings, self.programs
+        groups = self.local.trainer.optimizers[0].param_groups
+        return Setting(
+            used=used,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            options=[read_options(group, programs.update.options) for group in groups],
+            own=[float(used[name]) for name in programs.own],
+            algorithm=[float(settings.algorithm[name]) for name in (programs.algorithm or ((),))[0]],
+        )
+
+    def _work(self, place: int, job: Job, setting: Setting, context: RoundContext) -> Work:
+        owned = self.data.rows(job.client, "train")
+        batches = batches_of(len(owned), setting.batch_size, self.data.drop_last, self._limits.train)
+        draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
+        return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
+
+    def _orders(self, work: Work) -> list[Any]:
+        generator, length = self._generator.manual_seed(work.draw), len(work.owned)
+        return [torch.randperm(length, generator=generator).numpy() for _ in range(work.epochs)]
+
+    def _coefficients(self, lanes: Lanes, options: Sequence[Any]) -> list[Tensor]:
+        """Return what changes from step to step, as tensors of (step, lane); the rates of who is done are zero."""
+        update, tensors = self.programs.update, []
+        busy = lanes.sizes > 0
+        for values in options:
+            by_name = {name: values[:, place] for place, name in enumerate(update.options)}
+            each = [update.coefficients(by_name, step) for step in range(1, len(busy) + 1)]
+            for name in self.programs.coefficients:
+                array = np.stack([one[name] for one in each])
+                array = np.where(busy, array, 0.0) if name in update.rates else array
+                tensors.append(torch.from_numpy(array.astype(np.float32)))
+        return tensors
+
+    def _lanes_at_once(self, width: int) -> int:
+        kept = self._model_bytes * (3 + self.programs.update.state) + width * self._example_bytes
+        return max(1, self._memory // kept)
+
+    def _scored(self, job: Job) -> int:
+        size = int(self.data.sizes("val")[job.client])
+        if not size:
+            return 0
+        limit = self.local.evaluation_batch_size * batches_of(
+            size, self.local.evaluation_batch_size, False, self._limits.val
+        )
+        return min(size, limit)
+
+
+def job_key(context: RoundContext, job: Job) -> int:
+    """Return the number that the job's dropout masks are a function of."""
+    return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
+
+
+def _stacked(arms: Sequence[Arm]) -> list[Tensor]:
+    """Return the arms' weights side by side, in tensors of their own."""
+    different = list({arm.index: arm for arm in arms}.values())
+    if len(different) == 1:
+        count = len(arms)
+        return [
+            w.detach().expand(count, *w.shape).clone(memory_format=torch.contiguous_format)
+            for w in different[0].weights
+        ]
+    places = {arm.index: place for place, arm in enumerate(different)}
+    chosen = torch.tensor([places[arm.index] for arm in arms])
+    rows = zip(*(arm.weights for arm in different), strict=True)
+    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))

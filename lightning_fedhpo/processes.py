@@ -1,0 +1,150 @@
+"""The processes of a run that Lightning starts on one machine: watched while it lasts, and none left behind by it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from subprocess import Popen, TimeoutExpired
+from types import TracebackType
+from typing import Any
+
+from torch import distributed
+
+from lightning_fedhpo import ranks
+
+GRACE = 20.0
+"""Seconds in which a process finds out by itself that another is gone, writes its checkpoint and ends."""
+PARTING = 5.0
+"""Seconds that processes have to end after the one that started them has."""
+LOOK = 0.5
+"""Seconds between two looks at the others."""
+
+_PLACES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def fallen(children: Sequence[Popen[bytes]]) -> str:
+    """Say which of the processes that this one has started have ended, and how; nothing where none has."""
+    for _ in range(10):  # the connection breaks a little before the system tells of the process
+        if is_orphan():
+            return "the first process"
+        ended = [(rank, code) for rank, child in enumerate(children, 1) if (code := child.poll())]
+        if ended or not (children or _known["parent"]):
+            break
+        time.sleep(0.1)
+    return " and ".join(f"process {rank} ({_how(code)})" for rank, code in ended)
+
+
+def _how(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+class Watch(threading.Thread):
+    """Ends a process that waits for others in vain, where not even the broken connection wakes it.
+
+    Args:
+        children: The processes that this one has started.
+    """
+
+    def __init__(self, children: Sequence[Popen[bytes]]) -> None:
+        super().__init__(daemon=True, name="fedhpo-watch")
+        self._children = children
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._over.set()
+
+    def run(self) -> None:
+        """Look at the others now and then."""
+        while not self._over.wait(LOOK):
+            if is_orphan() or any(child.poll() for child in self._children):
+                if not self._over.wait(GRACE):
+                    self._give_up()
+                return
+
+    def _give_up(self) -> None:
+        print(f"{fallen(self._children) or 'the first process'} of this run is gone: the others end.", file=sys.stderr)
+        for child in self._children:
+            child.kill()
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def watched(children: Sequence[Popen[bytes]]) -> Watch:
+    """Watch the processes that this one has started, or the one that has started this; leave none behind at the end."""
+    here = ranks.place()
+    launched = (here[0], os.getppid()) in ranks.gather(here)
+    _known["children"], _known["parent"] = children, os.getppid() if launched else None
+    watch = Watch(children)
+    watch.start()
+    if children:
+        atexit.register(part, children)
+    if not ranks.is_first():
+        sys.excepthook = _saying_once(sys.excepthook)
+    return watch
+
+
+_known: dict[str, Any] = {"children": [], "parent": None}
+"""The processes that this one has started, and the one that has started this, of the latest run."""
+
+
+def is_orphan() -> bool:
+    """Whether the process that has started this one, to share its run, is gone."""
+    return _known["parent"] is not None and os.getppid() != _known["parent"]
+
+
+def part(children: Sequence[Popen[bytes]], seconds: float = PARTING) -> None:
+    """Wait for processes to end by themselves, and end those that do not."""
+    last = time.monotonic() + seconds
+    for child in children:
+        try:
+            child.wait(max(0.0, last - time.monotonic()))
+        except TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+def _saying_once(hook: Hook) -> Hook:
+    def quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not silent(error):
+            hook(kind, error, trace)
+
+    return quiet
+
+
+def silent(error: BaseException) -> bool:
+    """Whether a process other than the first has nothing to say of an error: the first one says it.
+
+    Where the first one is gone the next speaks, and on other machines every process does.
+    """
+    if ranks.is_first():
+        return False
+    if ranks.is_lost(error):
+        return _known["parent"] is not None and (not is_orphan() or os.environ.get("LOCAL_RANK") != "1")
+    return ranks.is_told(error)
+
+
+@contextmanager
+def surroundings() -> Iterator[None]:
+    """Leave no process behind, and this one as it was before others were started: for the next run in it."""
+    before = {name: os.environ.get(name) for name in _PLACES}
+    try:
+        yield
+    finally:
+        part(_known["children"])
+        _known["children"] = []
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

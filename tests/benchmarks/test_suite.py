@@ -1,0 +1,155 @@
+"""The suite end to end on a tiny turn, and what it computes from rates."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import guard, processes, ratios, scaling, suite, tables
+from benchmarks.cases import BARE, BEST, GOALS, OWN, SAME, Case
+from benchmarks.others import environments
+from benchmarks.rates import Timed, missing
+from benchmarks.workloads import WORKLOADS
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Put back what the suite sets for its whole process."""
+    threads, levels = torch.get_num_threads(), {}
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        levels[name] = logging.getLogger(name).level
+    with warnings.catch_warnings():
+        yield
+    torch.set_num_threads(threads)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+TINY = [Case("logistic", cohort=2, rounds=1, executors=("sequential", "auto"))]
+
+
+def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "speed.md").write_text("before\n<!-- speed -->\nold\n<!-- /speed -->\nafter\n")
+    monkeypatch.setattr(suite, "CASES", TINY)
+    monkeypatch.setattr(suite, "DOCS", docs)
+    monkeypatch.setattr(scaling, "CURVES", {"cohort": (2, 4), "rounds": (3, 5)})
+    monkeypatch.setattr(scaling, "UPDATES", 4)
+    out = tmp_path / "results"
+    given = ["--sections", "same", "scaling", "--turns", "1", "--curves", "cohort", "rounds", "--out", str(out)]
+    assert suite.main([*given, "--page"]) == 0
+    record = json.loads((out / "speed.json").read_text())
+    rows = {(row["side"], row["against"]): row for row in record[SAME]["rows"]}
+    assert rows["sequential", BARE]["ratio"] > 0
+    assert ("auto", BEST) in rows
+    assert record[tables.SCALING]["curves"]["cohort"]["sequential"]["values"] == [2, 4]
+    page = (docs / "speed.md").read_text()
+    assert page.startswith("before\n<!-- speed -->\n") and page.endswith("<!-- /speed -->\nafter\n")
+    assert "old" not in page and "(speed.svg)" in page and "logistic regression 60-10, cohort 2" in page
+    assert str(tmp_path) not in page
+    for folder in (out, docs):
+        assert (folder / "speed.svg").exists() and (folder / "scaling.svg").exists()
+
+
+def test_a_section_replaces_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "CASES", TINY)
+    (tmp_path / "speed.json").write_text(json.dumps({"kept": 1, SAME: {"rows": "old"}}))
+    suite.main(["--sections", "same", "--turns", "1", "--out", str(tmp_path)])
+    record = json.loads((tmp_path / "speed.json").read_text())
+    assert record["kept"] == 1
+    assert record[SAME]["rows"] != "old"
+
+
+def test_a_process_of_its_own_prints_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "OURS", {BARE: processes.OURS[BARE], "sequential": processes.OURS["sequential"]})
+    rows, skipped = processes.compared("logistic", 1, {}, rounds=1)
+    assert [(row["kind"], row["side"]) for row in rows] == [(OWN, "sequential")]
+    assert not skipped
+
+
+def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = ("-c", "raise SystemExit('no such thing as /usr/lib/x.py')")
+    monkeypatch.setattr(processes, "OURS", {BARE: processes.OURS[BARE], "bad": bad})
+    rows, skipped = processes.compared("logistic", 1, {}, say=lambda text: None, rounds=1)
+    assert rows == []
+    assert skipped == [{"case": "logistic", "side": "bad", "why": "no such thing as ..."}]
+
+
+def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ratios.federated
+
+    def failing(*args: object, **options: object) -> Timed:
+        if args[2:] == ("auto",):
+            raise RuntimeError("cannot")
+        return real(*args, **options)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(ratios, "federated", failing)
+    rows, skipped = ratios.compared(TINY[0], 1, say=lambda text: None)
+    assert [gap["side"] for gap in skipped] == ["auto"]
+    assert BARE in {row["against"] for row in rows}
+
+
+def test_rates_leave_out_the_first_round() -> None:
+    timed = Timed(10, 0.0, [3.0, 1.0, 1.0], [], None)  # type: ignore[arg-type]  # no loop is needed
+    assert timed.rate == 20 / 2.0
+
+
+def test_every_goal_is_about_something_that_is_measured() -> None:
+    names = {case.name for case in suite.CASES}
+    assert {goal.case for goal in GOALS} <= names
+    assert {side for goal in GOALS for side in goal.sides if goal.kind == OWN} <= set(processes.OURS)
+
+
+def test_missing_executors_have_a_reason() -> None:
+    assert missing("sequential") is None
+
+
+def test_goals_list_what_is_not_reached() -> None:
+    line = ratios.row(SAME, "mlp", "sequential", BARE, [0.5], [1.0])
+    found = tables.goals({SAME: {"rows": [line]}})
+    first = next(text for text in found.splitlines() if WORKLOADS["mlp"].title in text)
+    assert first.endswith("| 1.00 | 0.50, sequential | no |")
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="<!-- speed -->"):
+        tables.filled("nothing", "speed", "x")
+
+
+def test_the_page_lists_the_workloads_as_they_are() -> None:
+    page = (suite.ROOT / "docs" / "speed.md").read_text()
+    assert tables.workloads() in page
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(0.79, 1), (0.81, 0)])
+def test_the_guard_fails_below_its_share(ratio: float, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    turns: list[int] = []
+
+    def measured(cases: object, number: int, say: object) -> dict[str, float]:
+        turns.append(number)
+        return {"mlp sequential": ratio}
+
+    monkeypatch.setattr(guard, "measured", measured)
+    recorded = {"machine": guard.machine(), "ratios": {"mlp sequential": 1.0}}
+    assert guard.check(recorded, 3, said.append) == code
+    assert turns == ([3, 6] if code else [3])
+    assert any(text.startswith("FAILED mlp sequential: 0.79 is 0.79 of the recorded 1.00") for text in said) == code
+
+
+def test_the_guards_record_is_of_what_it_measures() -> None:
+    recorded = json.loads(guard.RECORDED.read_text())["ratios"]
+    assert set(recorded) <= {f"{case.workload} {name}" for case in guard.CASES for name in case.executors}
+    assert {name for name in recorded if name.endswith("sequential")} == {f"{name} sequential" for name in WORKLOADS}
+
+
+def test_torch_of_other_environments_is_ours() -> None:
+    pin = environments.torch_pin((environments.ROOT / "constraints.txt").read_text())
+    assert pin.startswith("torch==") and pin.count("=") == 2

@@ -1,0 +1,356 @@
+"""Side by side is one after another: the same results, or a reason in one line."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from lightning_fedhpo import (
+    Choice,
+    FederatedData,
+    FederatedLoop,
+    FedEx,
+    FedProx,
+    Fixed,
+    Float,
+    Iid,
+    Int,
+    Natural,
+    RandomSearch,
+    SearchSpace,
+)
+from lightning_fedhpo.executors import Vectorized, VectorizedExecutor
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_tensors
+
+PLAIN = Vectorized(compile=False)
+
+
+class Net(ToyModule):
+    """A toy module whose parts tests replace."""
+
+    def __init__(self, net: nn.Module | None = None, optimizer: Any = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.scale = 1.0
+        self.make = optimizer
+        if net is not None:
+            self.net = net
+            with torch.no_grad():
+                draw = torch.Generator().manual_seed(1)
+                for parameter in net.parameters():
+                    parameter.copy_(0.3 * torch.randn(parameter.shape, generator=draw))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.net(x)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.make(self.parameters()) if self.make else super().configure_optimizers()
+
+
+def run(executor: Any, module: LightningModule, *callbacks: Callback, data: Any = None, **loop: Any) -> FederatedLoop:
+    rounds = loop.pop("rounds", 1)
+    fed = FederatedLoop(**({"cohort": 4, "executor": executor} | loop))
+    quiet_trainer(rounds, fed, *callbacks).fit(module, datamodule=data or uneven())
+    return fed
+
+
+def uneven(**options: Any) -> FederatedData:
+    """Clients of 9 to 57 examples."""
+    x, y = toy_tensors(200)
+    owner = np.repeat(np.arange(8), [10, 13, 16, 20, 24, 27, 30, 60])
+    return FederatedData((x, y), Natural(owner), **({"batch_size": 8} | options))
+
+
+def agree(one: FederatedLoop, other: FederatedLoop) -> None:
+    assert type(other._executor) is VectorizedExecutor
+    for arm, twin in zip(one.arms, other.arms, strict=True):
+        for mine, theirs in zip(arm.weights, twin.weights, strict=True):
+            assert float(((mine - theirs).norm() / mine.norm()).detach()) < 1e-5
+    assert one.result.ledger == other.result.ledger
+    for row, twin in zip(one.result.jobs, other.result.jobs, strict=True):
+        for name, value in row.items():
+            assert twin[name] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), name
+    for row, twin in zip(one.result.history, other.result.history, strict=True):
+        assert list(row) == list(twin)
+
+
+SPACE = SearchSpace(
+    client={
+        "lr": Float(1e-3, 0.5, log=True),
+        "momentum": Float(0.0, 0.9),
+        "weight_decay": Float(1e-5, 0.1, log=True),
+        "batch_size": Choice([4, 8, 16]),
+        "epochs": Int(1, 3),
+    },
+    server={"lr": Float(0.5, 1.0)},
+)
+
+CASES: dict[str, Any] = {
+    "plain": lambda: (Net(), [], {}),
+    "several rounds": lambda: (Net(), [], {"rounds": 3}),
+    "scores before": lambda: (Net(), [], {"score_before": True}),
+    "global target": lambda: (Net(), [], {"target": "global"}),
+    "no scores": lambda: (Net(), [], {"monitor": None}),
+    "epochs": lambda: (Net(momentum=0.9), [], {"epochs": 3}),
+    "arms": lambda: (Net(), [RandomSearch(SPACE, budget=6, max_rounds=1)], {}),
+    "many batch sizes": lambda: (Net(), [FedEx(SearchSpace(client={"batch_size": Int(1, 20)}), configs=9)], {}),
+    "fedex": lambda: (Net(), [FedEx(SPACE, configs=9)], {}),
+    "prox": lambda: (Net(), [], {"algorithm": FedProx(mu=0.5), "epochs": 2}),
+    "tuned prox": lambda: (
+        Net(),
+        [FedEx(SearchSpace(client={"prox_mu": Float(0.1, 1.0)}), configs=4)],
+        {"algorithm": FedProx(), "epochs": 2},
+    ),
+    "adam": lambda: (Net(optimizer=lambda p: torch.optim.Adam(p, lr=0.01)), [], {"epochs": 2}),
+    "tuned adamw": lambda: (
+        Net(optimizer=lambda p: torch.optim.AdamW(p, lr=0.01)),
+        [FedEx(SearchSpace(client={"lr": Float(0.001, 0.1), "beta1": Float(0.1, 0.9)}), configs=4)],
+        {},
+    ),
+    "groups": lambda: (
+        Net(
+            optimizer=lambda p: torch.optim.SGD(
+                [{"params": (every := list(p))[:2], "lr": 0.1}, {"params": every[2:], "lr": 0.02}], momentum=0.5
+            )
+        ),
+        [FedEx(SearchSpace(client={"lr": Float(0.01, 0.3), "momentum": Float(0.0, 0.9)}), configs=4)],
+        {},
+    ),
+    "an attribute": lambda: (Net(), [FedEx(SearchSpace(client={"module.scale": Float(0.5, 2.0)}), configs=4)], {}),
+    "convolution": lambda: (
+        Net(
+            nn.Sequential(
+                nn.Unflatten(1, (1, 6)),
+                nn.Conv1d(1, 4, 3, padding=1),
+                nn.GroupNorm(2, 4),
+                nn.ReLU(),
+                nn.MaxPool1d(2),
+                nn.Flatten(),
+                nn.Linear(12, 3),
+            )
+        ),
+        [],
+        {},
+    ),
+    "little memory": lambda: (Net(), [], {"executor": Vectorized(compile=False, memory=1), "cohort": 8}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_as_one_after_another(case: str) -> None:
+    results = []
+    for executor in ("sequential", PLAIN):
+        module, callbacks, options = CASES[case]()
+        chosen = options.pop("executor", PLAIN)
+        results.append(run(chosen if executor is PLAIN else executor, module, *callbacks, **options))
+    agree(*results)
+
+
+def test_a_client_without_validation_examples_is_not_scored() -> None:
+    x, y = toy_tensors(60)
+    data = lambda: FederatedData((x, y), Natural(np.repeat([0, 1, 2, 3], [2, 18, 20, 20])), batch_size=8)  # noqa: E731
+    one, other = run("sequential", Net(), data=data()), run(PLAIN, Net(), data=data())
+    agree(one, other)
+    assert [row["score_after"] for row in other.result.jobs if row["client"] == 0] == [None]
+
+
+def test_examples_that_are_not_a_multiple_of_the_batch_may_be_left_out() -> None:
+    class Module(Net):
+        pass
+
+    class DropLast(FederatedData):
+        @property
+        def drop_last(self) -> bool:
+            return True
+
+    x, y = toy_tensors(200)
+    owner = np.repeat(np.arange(8), [10, 13, 16, 20, 24, 27, 30, 60])
+    data = lambda: DropLast((x, y), Natural(owner), batch_size=8)  # noqa: E731
+    agree(run("sequential", Module(), data=data()), run(PLAIN, Module(), data=data()))
+
+
+def test_dropout_drops_and_is_drawn_for_every_job() -> None:
+    def trained(seed: int, rate: float) -> FederatedLoop:
+        return run(PLAIN, Net(dropout=rate), seed=seed, epochs=2)
+
+    same, again, none = trained(0, 0.5), trained(0, 0.5), trained(0, 0.0)
+    assert type(same._executor) is VectorizedExecutor
+    assert all(torch.equal(a, b) for a, b in zip(same.arms[0].weights, again.arms[0].weights, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(same.arms[0].weights, none.arms[0].weights, strict=True))
+
+
+def test_a_tuned_dropout_is_each_clients_own() -> None:
+    fed = run(PLAIN, Net(dropout=0.1), FedEx(SearchSpace(client={"dropout": Float(0.0, 0.9)}), configs=4), cohort=8)
+    assert type(fed._executor) is VectorizedExecutor
+    assert len(set(fed.result.jobs["dropout"])) > 1
+    same = run(PLAIN, Net(dropout=0.1), Fixed({"dropout": 0.0}), cohort=8)
+    expected = run("sequential", Net(dropout=0.1), Fixed({"dropout": 0.0}), cohort=8)
+    agree(expected, same)
+
+
+def test_a_job_does_not_depend_on_what_is_computed_beside_it() -> None:
+    """Dropout masks are the job's own: few at a time or all at once, a client comes out the same."""
+    few = run(Vectorized(compile=False, memory=1), Net(dropout=0.5), cohort=8)
+    executor = few._executor
+    assert isinstance(executor, VectorizedExecutor)
+    executor._memory = 2 * executor._model_bytes * 3  # three jobs at a time
+    arm = few.arms[0]
+    jobs, context = few._jobs, few._context
+    together = [[w.clone() for w in one.weights] for one in executor.together(jobs, {0: arm}, context)]
+    alone = [executor.together([job], {0: arm}, context)[0] for job in jobs]
+    for one, other in zip(together, alone, strict=True):
+        for mine, theirs in zip(one, other.weights, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_an_attribute_that_a_callback_changes_counts_from_the_next_round() -> None:
+    class Scales(Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            pl_module.scale = 1.0 / (1 + trainer.current_epoch)
+
+    results = [run(executor, Net(), Scales(), rounds=3) for executor in ("sequential", PLAIN)]
+    agree(*results)
+
+
+class Counts(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) / (1 + self.trainer.current_epoch)
+
+
+class Noisy(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return functional.cross_entropy(self(x + torch.randn_like(x)), y)
+
+
+class Sums(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return functional.cross_entropy(self(x), y, reduction="sum")
+
+
+class Branches(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss if loss > 1 else 2 * loss
+
+
+class Augments(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return float(np.random.rand()) * super().training_step(batch, batch_idx)
+
+
+class Hooked(Net):
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        pass
+
+
+class Scheduled(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ConstantLR(optimizer)}
+
+
+class Records(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.log("size", float(len(batch[0])))
+        return super().training_step(batch, batch_idx)
+
+
+class Items(Dataset[Any]):
+    """Examples that are fetched one by one."""
+
+    def __init__(self) -> None:
+        self.x, self.targets = toy_tensors(100)
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, place: int) -> Any:
+        return self.x[place], self.targets[place]
+
+
+REASONS: dict[str, Any] = {
+    "asks the Trainer for `current_epoch`": (Counts, None),
+    "random": (Noisy, None),
+    "no mean over the batch's examples": (Sums, None),
+    "data-dependent control flow": (Branches, None),
+    "a client trained both ways came out differently": (Augments, None),
+    "it has on_train_batch_end": (Hooked, None),
+    "a learning-rate scheduler": (Scheduled, None),
+    "what it logs as 'size'": (Records, None),
+    "moves the buffers": (lambda: Net(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), None),
+    "no batched step of RMSprop": (lambda: Net(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01)), None),
+    "not made of tensors": (Net, lambda: FederatedData(Items(), Iid(4), batch_size=8)),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_cannot_be_batched_runs_one_after_another_and_says_why(reason: str) -> None:
+    make, data = REASONS[reason]
+    with pytest.warns(UserWarning, match=reason):
+        fed = run(PLAIN, make(), data=data and data())
+    assert type(fed._executor) is not VectorizedExecutor
+    expected = run("sequential", make(), data=data and data())
+    assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
+
+
+def test_recurrent_layers_run_one_after_another() -> None:
+    class Recurrent(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(2, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.rnn(x.unflatten(1, (3, 2)))[0][:, -1]
+
+    with pytest.warns(UserWarning, match="recurrent layers"):
+        run(PLAIN, Recurrent())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["fedex", "prox", "adam", "convolution"])
+def test_compiled_is_the_same_too(case: str) -> None:
+    module, callbacks, options = CASES[case]()
+    twin, others, _ = CASES[case]()
+    one = run("sequential", module, *callbacks, **options)
+    other = run(Vectorized(compile=True), twin, *others, **options)
+    assert isinstance(other._executor, VectorizedExecutor)
+    assert other._executor.programs.compiles
+    agree(one, other)
+
+
+def test_a_failing_compiler_is_said_and_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("lightning_fedhpo.executors.programs.compiled", fails)
+    with pytest.warns(UserWarning, match="compiling failed .RuntimeError: no compiler"):
+        other = run(Vectorized(compile=True), Net())
+    agree(run("sequential", Net()), other)
+
+
+def test_auto_says_what_it_chose(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        fed = run("auto", Net())
+    assert type(fed._executor) is VectorizedExecutor
+    assert any("executor" in record.message and "side by side" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("wrong", ["parallel", None, 3])
+def test_an_unknown_executor_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="`executor` must be one of 'auto', 'sequential', 'vectorized'"):
+        FederatedLoop(executor=wrong)
+
+
+@pytest.mark.parametrize("options", [{"memory": 0}, {"memory": 1.5}])
+def test_settings_are_checked(options: Any) -> None:
+    with pytest.raises(ValueError, match="`memory` must be a whole number"):
+        Vectorized(**options)

@@ -1,0 +1,132 @@
+"""The runs that several processes share, and what is looked at of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightning_fedhpo import FedAvg, FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.resume.cases import Manual, Stateful
+
+ROUNDS = 4
+
+
+class Metrics(ToyModule):
+    """Logs a metric object, which in plain Lightning asks the other processes for their part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accuracy = MulticlassAccuracy(3)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+        self.accuracy(self(batch[0]), batch[1])
+        self.log("val_metric", self.accuracy)
+
+
+class Lazy(ToyModule):
+    """Gets its first layer's shape from a client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net[0] = nn.LazyLinear(8)
+
+
+class Fails(ToyModule):
+    """Cannot train a client that is told by its first label and size."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self._trainer is not None and self.trainer.current_epoch == 1 and bool((batch[0] == self.victim).any()):
+            raise OSError("gone")
+        return super().training_step(batch, batch_idx)
+
+
+def space() -> SearchSpace:
+    return SearchSpace(
+        client={"lr": Float(1e-3, 0.5, log=True), "batch_size": Int(4, 16), "epochs": Int(1, 3)},
+        server={"lr": Float(0.1, 1.0, log=True)},
+    )
+
+
+def searched() -> list[Any]:
+    return [
+        FederatedLoop(cohort=3, evaluate_at=5, executor="sequential"),
+        SuccessiveHalving(space(), eta=2, eliminations=1, budget=6, max_rounds=4),
+        FedEx(space(), configs=4),
+    ]
+
+
+def plain(**options: Any) -> Callable[[], list[Any]]:
+    return lambda: [FederatedLoop(**({"cohort": 3, "executor": "sequential"} | options))]
+
+
+CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] = {
+    "searched": (lambda: Stateful(), searched),
+    "personal": (lambda: Stateful(), plain(algorithm=FedAvg(local=["net.0.*"], momentum=0.5))),
+    "fewer jobs than processes": (ToyModule, plain(cohort=1)),
+    "manual": (Manual, plain()),
+    "metrics": (Metrics, plain()),
+    "lazy": (Lazy, plain()),
+    "vectorized": (ToyModule, plain(executor=Vectorized(compile=False), score_before=True)),
+}
+
+
+def run(name: str, folder: Path, rounds: int = ROUNDS, ckpt_path: Any = None, **options: Any) -> dict[str, Any]:
+    """Run a case, with callbacks that wait for each other, and return all that it ends with."""
+    module, callbacks = CASES[name][0](), CASES[name][1]()
+    keep = ModelCheckpoint(folder, "{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=2, save_last=True)
+    watch = EarlyStopping("val_loss", patience=99)
+    trainer = quiet_trainer(rounds, *callbacks, keep, watch, enable_checkpointing=True, **options)
+    trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
+    return outcome(callbacks[0], trainer, module)
+
+
+def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
+    tested = fed.evaluate(trainer, module, toy_data())
+    return {
+        "module": {name: tensor.double().tolist() for name, tensor in module.state_dict().items()},
+        "history": fed.result.history.state_dict(),
+        "jobs": fed.result.jobs.state_dict(),
+        "ledger": fed.result.ledger,
+        "best": fed.result.best,
+        "arms": fed.result.arms,
+        "tested": {**tested, "clients": tested.clients.state_dict()},
+        "personal": {client: [tensor.tolist() for tensor in kept] for client, kept in fed.arms.best.personal.items()},
+        "progress": [trainer.current_epoch, trainer.global_step],
+    }
+
+
+def differences(one: Any, other: Any, place: str = "", tolerance: float = 1e-4) -> list[str]:
+    """Return where two outcomes differ by more than the order of sums."""
+    if isinstance(one, Mapping):
+        if {str(key) for key in one} != {str(key) for key in other}:
+            return [f"{place}: {sorted(map(str, one))}, {sorted(map(str, other))}"]
+        named = {str(key): value for key, value in other.items()}
+        return [text for key, value in one.items() for text in differences(value, named[str(key)], f"{place}/{key}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{place}: {len(one)}, {len(other)} entries"]
+        return [
+            text for n, pair in enumerate(zip(one, other, strict=True)) for text in differences(*pair, f"{place}/{n}")
+        ]
+    if isinstance(one, float) and isinstance(other, float):
+        same = math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance) or (one != one and other != other)
+        return [] if same else [f"{place}: {one}, {other}"]
+    return [] if one == other else [f"{place}: {one!r}, {other!r}"]
+
+
+def sick(victim: int) -> Fails:
+    """Return a module that fails at a client's examples."""
+    module = Fails()
+    module.victim = toy_data().examples(victim, "train").take(torch.arange(1))[0][0]
+    return module

@@ -1,0 +1,59 @@
+"""One of two processes that share runs, launched as torchrun does: ``python -m tests.ranks.child <folder>``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.ranks.cases import CASES, outcome, run, sick
+
+RANK = int(os.environ.get("RANK", 0))
+TOGETHER = {"strategy": "ddp", "num_nodes": 2}
+
+
+def trained(module: LightningModule, data: Any, **options: Any) -> Any:
+    fed = FederatedLoop(cohort=8, executor="sequential", **options)
+    trainer = quiet_trainer(3, fed, **TOGETHER)
+    try:
+        trainer.fit(module, datamodule=data)
+    except Exception as error:  # what it says is looked at
+        return f"{type(error).__name__}: {error}"
+    return outcome(fed, trainer, module)
+
+
+def other_start() -> Any:
+    """Begin with weights that are not the first process's."""
+    module = ToyModule()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(RANK)
+    return trained(module, toy_data())
+
+
+def main(folder: Path) -> None:
+    found: dict[str, Any] = {}
+    for name in CASES:
+        found[name] = run(name, folder / name, **TOGETHER)
+    found["second half"] = run("searched", folder / "rest", ckpt_path=folder / "end.ckpt", **TOGETHER)
+    found["inside"] = run("personal", folder / "rest", ckpt_path=folder / "inside.ckpt", **TOGETHER)
+    found["other start"] = other_start()
+    for client in (0, 7):
+        found[f"client {client} fails"] = trained(sick(client), toy_data())
+    found["dropped"] = trained(sick(7), toy_data(), on_error="drop")
+    found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
+    found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
+    (folder / f"{RANK}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(Path(sys.argv[1]))

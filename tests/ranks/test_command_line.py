@@ -1,0 +1,139 @@
+"""``fedhpo`` in several processes: one folder, one console, and one end of all of them, whatever ends one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.ranks.cases import differences
+from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
+
+TWO = ["trainer.strategy=ddp", "trainer.devices=2"]
+LONG = [*PLAIN[:2], "trainer.max_epochs=100000", "logger=none", "executor=sequential"]
+
+
+def _said(text: str) -> list[str]:
+    """Return what does not depend on the clock or the machine."""
+    moving = ("round", "It took", "Everything", "wandb", "Weights", "executor:", "  wandb")
+    return [line for line in text.splitlines() if not line.startswith(moving)]
+
+
+def _numbers(path: Path) -> list[dict[str, object]]:
+    def value(text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    return [{name: value(text) for name, text in row.items()} for row in rows(path)]
+
+
+def test_two_processes_leave_and_say_what_one_does(tmp_path: Path) -> None:
+    command = [*SEARCHED, "executor=sequential", "logger.mode=offline"]
+    one, two = (
+        fedhpo(*command, *more, f"hydra.run.dir={tmp_path / name}", cwd=tmp_path)
+        for name, more in (("one", []), ("two", TWO))
+    )
+    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    assert two.stderr == one.stderr == ""
+    assert _said(two.stdout) == _said(one.stdout)
+    names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("one", "two")]
+    assert names[0] == names[1]
+    assert len(list((tmp_path / "two").glob("wandb/offline-run-*/*.wandb"))) == 1
+    for table in ("history.csv", "jobs.csv", "configs.csv"):
+        assert not differences(_numbers(tmp_path / "one" / table), _numbers(tmp_path / "two" / table))
+
+
+@pytest.mark.slow
+def test_a_sweep_of_runs_in_two_processes(tmp_path: Path) -> None:
+    sweep = ["-m", *PLAIN, *TWO, "logger=none", "seed=0,1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    done = fedhpo(*sweep, cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    for seed in range(2):
+        alone = tmp_path / f"alone{seed}"
+        assert fedhpo(*PLAIN, "logger=none", f"seed={seed}", f"hydra.run.dir={alone}", cwd=tmp_path).returncode == 0
+        assert not differences(_numbers(alone / "jobs.csv"), _numbers(tmp_path / "sweep" / str(seed) / "jobs.csv"))
+    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
+
+
+@pytest.mark.slow
+def test_a_mistake_is_told_once(tmp_path: Path) -> None:
+    done = fedhpo(*PLAIN, *TWO, "logger=none", "fed.monitor=val_nothing", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("did not log 'val_nothing'") <= 2, "the error, and its cause"
+    assert done.stderr.count("Error executing job") == 1
+
+
+def _session(main: int) -> list[tuple[int, str]]:
+    """Return number and command of the processes that were started from one, it included."""
+    listed = subprocess.run(["ps", "-eww", "-o", "pid=,sid=,args="], capture_output=True, text=True, check=True).stdout
+    entries = [line.split(None, 2) for line in listed.splitlines()]
+    return [(int(entry[0]), entry[2]) for entry in entries if entry[1] == str(main) and "defunct" not in entry[2]]
+
+
+def _wait(what: Callable[[], bool], seconds: float) -> bool:
+    last = time.monotonic() + seconds
+    while not what() and time.monotonic() < last:
+        time.sleep(0.1)
+    return what()
+
+
+def _end_main(number: int) -> Callable[[int, int], None]:
+    return lambda main, child: os.kill(main, number)
+
+
+def _end_child(number: int) -> Callable[[int, int], None]:
+    return lambda main, child: os.kill(child, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        pytest.param(lambda main, child: os.killpg(main, signal.SIGINT), "", id="ctrl-c"),
+        pytest.param(_end_main(signal.SIGTERM), "", id="sigterm of the first"),
+        pytest.param(_end_main(signal.SIGKILL), "the first process of this run has ended", id="kill of the first"),
+        pytest.param(_end_child(signal.SIGKILL), "process 1 (killed by SIGKILL) of this run", id="kill of another"),
+    ],
+)
+def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], told: str, tmp_path: Path) -> None:
+    folder, console = tmp_path / "run", tmp_path / "console"
+    command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.train", *SMALL, *LONG, *TWO]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with console.open("w") as out:
+        main = subprocess.Popen(
+            [*command, f"hydra.run.dir={folder}"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        assert _wait((folder / "checkpoints" / "last.ckpt").is_file, 60), console.read_text()
+        (child,) = [number for number, command in _session(main.pid) if "import work" in command]
+        end(main.pid, child)
+        assert _wait(lambda: main.poll() is not None and not _session(main.pid), 30), "somebody is left"
+    finally:
+        for number, _ in _session(main.pid):
+            os.kill(number, signal.SIGKILL)
+        main.wait()
+    text = console.read_text()
+    assert told in text and text.count("of this run has ended") == bool(told)
+    assert text.count("To go on:") == 1 and f"ckpt_path={folder / 'checkpoints' / 'interrupted.ckpt'}" in text
+    assert "Traceback" not in text
+    kept = folder / "checkpoints" / "interrupted.ckpt"
+    rounds = torch.load(kept, weights_only=True)["epoch"] + 2
+    rest = [*LONG, f"trainer.max_epochs={rounds}", f"ckpt_path={kept}", f"hydra.run.dir={tmp_path / 'rest'}"]
+    assert fedhpo(*rest, cwd=tmp_path).returncode == 0
+    assert len(rows(tmp_path / "rest" / "history.csv")) == rounds
