@@ -398,17 +398,18 @@ class FederatedLoop(Callback):
                 "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
             )
         arm = self.arms.best
-        result = evaluate_arm(
-            self._executor,
-            arm,
-            lambda client: {**arm.client, **self.tuner.deployed(arm, client, self.seed)},
-            trainer,
-            model,
-            data,
-            split,
-            clients,
-            self.seed,
-        )
+        with machine.threads(self._executor.threads):
+            result = evaluate_arm(
+                self._executor,
+                arm,
+                lambda client: {**arm.client, **self.tuner.deployed(arm, client, self.seed)},
+                trainer,
+                model,
+                data,
+                split,
+                clients,
+                self.seed,
+            )
         self._show_best()
         if self._fitted:
             self._executor.binding.apply(self._chosen(arm))

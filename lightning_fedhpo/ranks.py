@@ -8,10 +8,12 @@ results go round. Up to the order of those sums all are then where one process w
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
@@ -28,6 +30,9 @@ from lightning_fedhpo.types import ClientResult, Job
 TOLERANCE = 1.03
 """Whole arms are handed out where the busiest process then has at most so many times the mean work."""
 
+ROOM = 1 << 14
+"""Bytes of a process that go round at once: some fifty results."""
+_HEAD = 8
 _CARRIED = {torch.float32, torch.float64}
 _TOLD = "_told_by_the_first_process"
 _TRANSPORT = str(Path(distributed.__file__).parent)
@@ -114,30 +119,50 @@ def combined(
     own = share([job.arm for job in jobs], costs, world())[rank()]
     places = {(jobs[place].arm, jobs[place].client): place for place in own}
     results: dict[int, ClientResult] = {}
-    with together() as answers:
-        for result in train([jobs[place] for place in own]):
-            place = places[result.job.arm, result.job.client]
-            results[place] = replace(result, weights=(), buffers=(), personal=())
-        answers.own = Found(
-            results,
-            {index: arm.total for index, arm in arms.items() if arm.total is not None},
-            {index: _on_cpu(kept) for index, arm in arms.items() if (kept := arm.arrived)},
-        )
-    found: list[Found] = answers.all
-    _merge(arms, found)
+    error: Exception | None = None
+    try:
+        with alone():
+            for result in train([jobs[place] for place in own]):
+                place = places[result.job.arm, result.job.client]
+                results[place] = replace(result, weights=(), buffers=(), personal=())
+    except Exception as caught:
+        error = caught
+    mine = Found(
+        results,
+        {index: arm.total for index, arm in arms.items() if arm.total is not None},
+        {index: _on_cpu(kept) for index, arm in arms.items() if (kept := arm.arrived)},
+    )
+    with _reducing(arms.values()):  # also where this process has failed: the others wait for its sums
+        found: list[Found] = _exchanged(mine, error)
+    _settle(arms, found)
     every = {place: result for one in found for place, result in one.results.items()}
     return [every[place] for place in range(len(jobs))]
 
 
-def _merge(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:
-    """Make every process's sums those of all."""
-    weights = {index: [one.totals[index] for one in found if index in one.totals] for index in arms}
-    summed = {index: arm.sums() for index, arm in arms.items() if weights[index]}
-    reduce([tensor for sums, _ in summed.values() for tensor in sums], distributed.ReduceOp.SUM)
-    reduce([tensor for _, largest in summed.values() for tensor in largest], distributed.ReduceOp.MAX)
-    for index in summed:
-        personal = {client: kept for one in found for client, kept in one.personal.get(index, {}).items()}
-        arms[index].take(sum(weights[index]), personal)
+@contextmanager
+def _reducing(arms: Iterable[Arm]) -> Iterator[None]:
+    """Make every process's sums those of all, while something else goes round."""
+    sums, largest = zip(*(arm.sums() for arm in arms), strict=True)
+    finish = [
+        *reduced([tensor for tensors in sums for tensor in tensors], distributed.ReduceOp.SUM),
+        *reduced([tensor for tensors in largest for tensor in tensors], distributed.ReduceOp.MAX),
+    ]
+    try:
+        yield
+    finally:
+        for one in finish:
+            one()
+
+
+def _settle(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:
+    """Note what is behind the sums; where nobody had a result there are none."""
+    for index, arm in arms.items():
+        weights = [one.totals[index] for one in found if index in one.totals]
+        if weights:
+            personal = {client: kept for one in found for client, kept in one.personal.get(index, {}).items()}
+            arm.take(sum(weights), personal)
+        else:
+            arm.discard()
 
 
 def _on_cpu(personal: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:
@@ -166,23 +191,48 @@ def is_first() -> bool:
 
 
 def gather(value: Any) -> list[Any]:
-    """Return every process's value, in the order of the ranks."""
-    values = [value] * world()
-    if len(values) > 1:
-        distributed.all_gather_object(values, value)
-    return values
+    """Return every process's value, in the order of the ranks.
+
+    As ``all_gather_object``, which asks for the sizes first: here they travel with what fits into a fixed room.
+    """
+    if world() == 1:
+        return [value]
+    own = pickle.dumps(value)
+    begun = _all_gathered(len(own).to_bytes(_HEAD, "little") + own[:ROOM], _HEAD + ROOM)
+    sizes = [int.from_bytes(one[:_HEAD], "little") for one in begun]
+    texts = [one[_HEAD : _HEAD + size] for one, size in zip(begun, sizes, strict=True)]
+    if max(sizes) > ROOM:
+        texts = [text + rest for text, rest in zip(texts, _all_gathered(own[ROOM:], max(sizes) - ROOM), strict=True)]
+    return [pickle.loads(text) for text in texts]  # what follows a value's end is not read
+
+
+def _all_gathered(own: bytes, size: int) -> list[bytes]:
+    """Return everybody's bytes, filled up to one size."""
+    on_gpu = distributed.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    sent = torch.frombuffer(bytearray(own.ljust(size, b"\0")), dtype=torch.uint8).to(device)
+    received = [torch.empty_like(sent) for _ in range(world())]
+    distributed.all_gather(received, sent)
+    return [one.cpu().numpy().tobytes() for one in received]
 
 
 @torch.no_grad()
-def reduce(tensors: Sequence[Tensor], operation: Any) -> None:
-    """Reduce tensors over all processes, in place: one flat tensor a type of number."""
+def reduced(tensors: Sequence[Tensor], operation: Any) -> list[Callable[[], None]]:
+    """Begin to reduce tensors over all processes, one flat tensor a type of number; return what ends it, in place."""
+    begun = []
     for carrier in dict.fromkeys(_carrier(tensor) for tensor in tensors):
         ours = [tensor for tensor in tensors if _carrier(tensor) == carrier]
         flat = torch.cat([_real(tensor).reshape(-1).to(carrier) for tensor in ours])
-        distributed.all_reduce(flat, operation)
-        pieces = torch.split(flat, [_real(tensor).numel() for tensor in ours])
-        for tensor, piece in zip(ours, pieces, strict=True):
-            _real(tensor).copy_(piece.view(_real(tensor).shape))
+        begun.append(partial(_take, ours, flat, distributed.all_reduce(flat, operation, async_op=True)))
+    return begun
+
+
+@torch.no_grad()
+def _take(tensors: Sequence[Tensor], flat: Tensor, work: Any) -> None:
+    work.wait()
+    pieces = torch.split(flat, [_real(tensor).numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, pieces, strict=True):
+        _real(tensor).copy_(piece.view(_real(tensor).shape))
 
 
 @torch.no_grad()
@@ -230,11 +280,16 @@ def together() -> Iterator[Answers]:
         if world() == 1 or is_lost(caught):
             raise
         error = caught
-    said = gather((answers.own, error and (str(error) or type(error).__name__, "".join(format_exception(error)))))
+    answers.all = _exchanged(answers.own, error)
+
+
+def _exchanged(own: Any, error: Exception | None) -> list[Any]:
+    """Return what every process has to say, or raise where one has an error."""
+    said = gather((own, error and (str(error) or type(error).__name__, "".join(format_exception(error)))))
     failures = [failure for _, failure in said if failure is not None]
     if failures:
         raise _of_all(error, *failures[0])
-    answers.all = [own for own, _ in said]
+    return [one for one, _ in said]
 
 
 def _of_all(error: Exception | None, text: str, trace: str) -> Exception:

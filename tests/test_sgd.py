@@ -26,7 +26,7 @@ class Net(nn.Module):
 
     def __init__(self, sparse: bool) -> None:
         super().__init__()
-        self.first, self.last, self.rare = nn.Linear(7, 33), nn.Linear(33, 3), nn.Linear(33, 3)
+        self.first, self.last, self.rare = nn.Linear(7, 32), nn.Linear(32, 3), nn.Linear(32, 3)
         self.table = nn.Embedding(5, 7, sparse=sparse)
 
     def loss(self, number: int) -> torch.Tensor:

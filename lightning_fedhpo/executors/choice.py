@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
-from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from lightning_fedhpo import seeding
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.fitness import vectorized
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
@@ -22,8 +24,12 @@ from lightning_fedhpo.types import Config
 if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
-LARGEST_VECTORIZED = 1 << 20
-"""Bytes of the largest model that `auto` runs side by side: of larger ones a step is all arithmetic already."""
+SMALL_STEP = 20e6
+"""Floating-point operations of a step below which a second thread costs more than it brings."""
+LARGEST_STEP = 100e6
+"""Floating-point operations of a job's step from which on it is all arithmetic: side by side brings nothing."""
+LARGE_MODEL = 1 << 20
+"""Bytes of a model from which on more threads help in any case, also where operations cannot be counted."""
 WORTH_COMPILING = 100_000
 """Local steps of a run's jobs from which on `auto` compiles: about what the seconds of compiling cost."""
 
@@ -53,41 +59,73 @@ def choose(
     monitor: str | None,
     plan: Plan,
 ) -> SequentialExecutor:
-    """Return the executor of a run."""
+    """Return the executor of a run, told with how many threads to compute where the user leaves it to us."""
     if isinstance(setting, Sequential):
         return sequential
     module = sequential.local.module
     asked = isinstance(setting, Vectorized)
-    against = None if asked else _against(sequential, plan)
+    step = 0.0 if asked else operations(sequential, plan.clients[0])
+    against = None if asked else _against(step, plan)
     if against is not None:
-        rank_zero_info(f"executor: jobs run one after another: {against}.")
-        return sequential
+        return _threaded(sequential, step, f"jobs run one after another: {against}")
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     compiles = wished.compile if wished.compile is not None else compiler() is not None
-    if isinstance(setting, Auto):
+    if not asked:
         compiles = compiles and plan.steps is not None and plan.steps >= WORTH_COMPILING
     try:
         chosen = vectorized(
             sequential, algorithm, limits, monitor, plan.clients, plan.configs, compiles, wished.memory * MEGABYTE
         )
     except CannotBatchError as reason:
-        say = rank_zero_warn if asked else rank_zero_info
-        say(f"executor: jobs of {type(module).__name__} run one after another, not side by side: {reason}.")
+        text = f"jobs of {type(module).__name__} run one after another, not side by side: {reason}"
+        if not asked:
+            return _threaded(sequential, step, text)
+        rank_zero_warn(f"executor: {text}.")
         return sequential
-    rank_zero_info(f"executor: jobs run side by side, {'compiled' if compiles else 'not compiled'}.")
+    text = f"jobs run side by side, {'compiled' if compiles else 'not compiled'}"
+    if not asked:
+        return _threaded(chosen, step * plan.jobs, text)
+    rank_zero_info(f"executor: {text}.")
     return chosen
 
 
-def _against(sequential: SequentialExecutor, plan: Plan) -> str | None:
+def _threaded(executor: SequentialExecutor, step: float, text: str) -> SequentialExecutor:
+    """Have a small step computed by one thread, and say what was chosen."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in executor.state.weights)
+    small = step < SMALL_STEP and (size < LARGE_MODEL or executor.aggregates_whole_rounds)
+    executor.threads = 1 if small else None
+    rank_zero_info(f"executor: {text}; on {1 if small else torch.get_num_threads()} thread(s).")
+    return executor
+
+
+def _against(step: float, plan: Plan) -> str | None:
     """Return why jobs would not gain from running side by side."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in sequential.state.weights)
     if plan.jobs < 2:
         return "a round has one job"
-    if size > LARGEST_VECTORIZED:
-        return f"the model has {size / MEGABYTE:.1f} MB, and its steps are all arithmetic already"
-    if any(isinstance(layer, nn.modules.conv._ConvNd) for layer in sequential.local.module.modules()):
-        return "convolutions of several models at once gain too little"
+    size = f"a step of a job has {step / 1e6:.0f} million operations"
+    if step >= LARGEST_STEP:
+        return f"{size}, and is all arithmetic already"
+    if step >= SMALL_STEP and torch.get_num_threads() == 1:
+        return f"{size}, which gain too little on one thread"
     return None
+
+
+def operations(sequential: SequentialExecutor, client: int) -> float:
+    """Return how many floating-point operations a training step of a job has, as far as torch can count them."""
+    examples, local = sequential.data.examples(client, "train"), sequential.local
+    counter = FlopCounterMode(display=False)
+    sequential.receive([tensor.detach().clone() for tensor in sequential.state.weights], {})
+    sequential.state.begin()
+    try:
+        with seeding.preserved(), counter:
+            generator = torch.Generator().manual_seed(0)
+            local.train(examples, 1, sequential.binding.settings.batch_size, generator, max_steps=1)
+            local.recorder.finish()
+    except Exception:
+        return 0.0  # a client that the run goes on without: it says nothing
+    finally:
+        sequential.state.end()
+    return float(counter.get_total_flops())
 
 
 __all__ = ["Auto", "Plan", "Sequential", "Vectorized", "choose"]
