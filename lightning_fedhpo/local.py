@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
@@ -218,13 +219,30 @@ class LocalTraining:
                 return output
             for parameter in parameters:
                 parameter.grad = None
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            backward(loss)
             if after_backward is not None:
                 after_backward()
             optimizer_step()
             return output
 
         return step
+
+
+def backward(loss: Tensor) -> None:
+    """Do what ``loss.backward()`` does, for a plain loss without the preparations that it makes for others.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> backward((3 * weight).sum())
+    >>> weight.grad.tolist()
+    [3.0, 3.0]
+    """
+    if type(loss) is not Tensor or loss.dim() or loss.grad_fn is None or loss.dtype not in _ONES or not loss.is_cpu:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return
+    _engine_run_backward((loss,), (_ONES[loss.dtype],), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+_ONES = {dtype: torch.ones((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
 
 def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:

@@ -21,7 +21,7 @@ from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.choice import Plan, choose
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.local import LocalTraining, batches_of
+from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.proof import check_effect
 from lightning_fedhpo.searches.base import Search
@@ -156,14 +156,11 @@ def _chosen(
     sequential: SequentialExecutor, algorithm: Algorithm, tuning: Tuned, settings: Settings, clients: Sequence[int]
 ) -> SequentialExecutor:
     """Return what is to run the jobs; the module is left as it was."""
-    state, data, trainer = sequential.state, sequential.data, sequential.local.trainer
+    state, trainer = sequential.state, sequential.local.trainer
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
     ends = tuning.bases(next(iter(tuning.contrasts), "")) if tuning.contrasts else [tuning.config]
     limits = Limits(*private.limits(trainer))
-    epochs = max([settings.epochs, *map(int, tuning.values("epochs"))])
-    size = min([data.batch_size, *map(int, tuning.values("batch_size"))])
-    batches = batches_of(int(data.sizes("train").mean()), size, data.drop_last, limits.train)
-    plan = Plan(clients[:3], ends, settings.jobs, settings.updates and settings.updates * epochs * batches)
+    plan = Plan(clients[:3], ends, settings.jobs, settings.updates)
     try:
         return choose(settings.executor, sequential, algorithm, limits, settings.monitor, plan)
     finally:

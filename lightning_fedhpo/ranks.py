@@ -142,10 +142,10 @@ def combined(
 @contextmanager
 def _reducing(arms: Iterable[Arm]) -> Iterator[None]:
     """Make every process's sums those of all, while something else goes round."""
-    sums, largest = zip(*(arm.sums() for arm in arms), strict=True)
+    summed = [arm.sums() for arm in arms]
     finish = [
-        *reduced([tensor for tensors in sums for tensor in tensors], distributed.ReduceOp.SUM),
-        *reduced([tensor for tensors in largest for tensor in tensors], distributed.ReduceOp.MAX),
+        *reduced([tensor for sums, _ in summed for tensor in sums], distributed.ReduceOp.SUM),
+        *reduced([tensor for _, largest in summed for tensor in largest], distributed.ReduceOp.MAX),
     ]
     try:
         yield
@@ -219,7 +219,7 @@ def _all_gathered(own: bytes, size: int) -> list[bytes]:
 @torch.no_grad()
 def reduced(tensors: Sequence[Tensor], operation: Any) -> list[Callable[[], None]]:
     """Begin to reduce tensors over all processes, one flat tensor a type of number; return what ends it, in place."""
-    begun = []
+    begun: list[Callable[[], None]] = []
     for carrier in dict.fromkeys(_carrier(tensor) for tensor in tensors):
         ours = [tensor for tensor in tensors if _carrier(tensor) == carrier]
         flat = torch.cat([_real(tensor).reshape(-1).to(carrier) for tensor in ours])

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 SMALL_STEP = 20e6
 """Floating-point operations of a step below which a second thread costs more than it brings."""
 LARGEST_STEP = 100e6
-"""Floating-point operations of a job's step from which on it is all arithmetic: side by side brings nothing."""
+"""Operations of a job's step from which on it is all arithmetic, and side by side brings nothing."""
 LARGE_MODEL = 1 << 20
 """Bytes of a model from which on more threads help in any case, also where operations cannot be counted."""
-WORTH_COMPILING = 100_000
-"""Local steps of a run's jobs from which on `auto` compiles: about what the seconds of compiling cost."""
+WORTH_COMPILING = {True: 1_000, False: 300_000}
+"""Jobs of a run from which on `auto` compiles, by whether all have one batch size: each size is a program of its own."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Plan:
         clients: Some that train, to compare executors with.
         configs: Configurations to compare with.
         jobs: Jobs of a round, about.
-        steps: Local steps of all jobs of the run, about; None where nobody knows how long it will be.
+        updates: Jobs of the whole run, at most; None where nobody knows how long it will be.
     """
 
     clients: Sequence[int]
     configs: Sequence[Config]
     jobs: int
-    steps: int | None
+    updates: int | None
 
 
 def choose(
@@ -71,7 +71,8 @@ def choose(
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     compiles = wished.compile if wished.compile is not None else compiler() is not None
     if not asked:
-        compiles = compiles and plan.steps is not None and plan.steps >= WORTH_COMPILING
+        enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
+        compiles = compiles and plan.updates is not None and plan.updates >= enough
     try:
         chosen = vectorized(
             sequential, algorithm, limits, monitor, plan.clients, plan.configs, compiles, wished.memory * MEGABYTE

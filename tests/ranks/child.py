@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 
-from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.ranks.cases import CASES, outcome, run, sick
 
@@ -51,6 +51,7 @@ def main(folder: Path) -> None:
     found["dropped"] = trained(sick(7), toy_data(), on_error="drop")
     found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
+    found["large"] = [len(text) for text in ranks.gather("x" * (RANK * 3 * ranks.ROOM + 5))]
     (folder / f"{RANK}.json").write_text(json.dumps(found))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.ranks.cases import CASES, differences, outcome, run, sick
 from tests.resume.cases import LIGHTNING_SAYS
@@ -124,3 +124,7 @@ def test_other_data_in_another_process_is_refused(found: Any) -> None:
 
 def test_what_one_process_refuses_all_refuse(found: Any) -> None:
     assert all("val_nothing" in one["refused"] for one in found[0])
+
+
+def test_what_is_larger_than_its_room_goes_round_too(found: Any) -> None:
+    assert all(one["large"] == [5, 3 * ranks.ROOM + 5] for one in found[0])
