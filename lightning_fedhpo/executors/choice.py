@@ -31,7 +31,7 @@ LARGEST_STEP = 100e6
 LARGE_MODEL = 1 << 20
 """Bytes of a model from which on more threads help in any case, also where operations cannot be counted."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
-"""Jobs of a run from which on `auto` compiles, by whether all have one batch size: each size is a program of its own."""
+"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
 
 
 @dataclass(frozen=True)

@@ -86,16 +86,14 @@ def width(largest: int, exact: bool) -> int:
     return largest if exact else 1 << (largest - 1).bit_length()
 
 
-def count_of_lanes(active: int, exact: bool) -> int:
-    """Return with how many lanes so many jobs are computed: few different numbers, none much too large.
+def count_of_lanes(active: int) -> int:
+    """Return with how many lanes so many jobs are computed: few different numbers, since each is a program of its own.
 
-    >>> [count_of_lanes(number, exact=False) for number in (1, 3, 5, 9, 13, 33, 100)]
-    [1, 3, 5, 10, 14, 40, 112]
+    >>> [count_of_lanes(number) for number in (1, 3, 5, 12, 13, 20, 30, 100)]
+    [1, 4, 8, 12, 16, 24, 32, 128]
     """
-    if exact or active <= 8:
-        return active
-    step = 1 << (active.bit_length() - 3)
-    return -(-active // step) * step
+    power = 1 << (active - 1).bit_length()
+    return 3 * power // 4 if power >= 16 and active <= 3 * power // 4 else power
 
 
 def grouped(work: Sequence[Work], most: Callable[[int], int], exact: bool, widest: int) -> list[tuple[int, list[Work]]]:
@@ -123,12 +121,13 @@ def grouped(work: Sequence[Work], most: Callable[[int], int], exact: bool, wides
     return groups
 
 
-def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[Ints]]) -> Lanes:
+def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[Ints]], count: int = 0) -> Lanes:
     """Lay jobs out, those with the most steps first.
 
     Args:
         work: The jobs.
         size: Places a batch has.
+        count: How many lanes there are at least; those without a job are done from the beginning.
         orders: Returns for each pass of a job the order of its examples.
 
     >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
@@ -137,9 +136,10 @@ def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[I
     ([[[7, 8], [5, 5]], [[9, 7], [5, 5]]], [[[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]], [2, 1])
     """
     steps = work[0].steps
-    rows = np.empty((len(work), steps, size), dtype=np.int64)
-    shares = np.zeros((len(work), steps, size), dtype=np.float32)
-    sizes = np.zeros((len(work), steps), dtype=np.float32)
+    count = max(count, len(work))
+    rows = np.full((count, steps, size), work[0].owned[0], dtype=np.int64)
+    shares = np.zeros((count, steps, size), dtype=np.float32)
+    sizes = np.zeros((count, steps), dtype=np.float32)
     for lane, one in enumerate(work):
         pattern, counts = _pattern(one.used, one.batch_size, one.batches, size)
         rows[lane] = one.owned[0]  # what pads is an example of the client's own

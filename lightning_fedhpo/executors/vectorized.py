@@ -124,10 +124,12 @@ class VectorizedExecutor(SequentialExecutor):
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
         for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):
-            lanes = lay_out(group, width, self._orders)
+            count = len(group) if self._exact else count_of_lanes(len(group))
+            lanes = lay_out(group, width, self._orders, count)
             places = [one.place for one in group]
+            filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
             trained = self._trained(
-                lanes, [jobs[place] for place in places], [settings[place] for place in places], arms, context
+                lanes, [jobs[place] for place in filled], [settings[place] for place in filled], arms, context
             )
             for lane, place in enumerate(places):
                 results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
@@ -165,8 +167,8 @@ class VectorizedExecutor(SequentialExecutor):
         columns, width = programs.columns["training"], rows.shape[2]
         used, taken = per_job, count
         for step, active in enumerate(lanes.active):
-            wanted = min(count, count_of_lanes(active, self._exact))
-            if wanted < taken and (self._exact or 2 * wanted <= taken or wanted <= 8):
+            wanted = count_of_lanes(active)
+            if wanted < taken:
                 taken, used = wanted, [tensor[:wanted] for tensor in per_job]
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
             programs.train(
