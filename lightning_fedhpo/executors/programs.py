@@ -21,6 +21,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
+from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
 
 Added = Callable[[Sequence[Tensor], Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]]
@@ -227,7 +228,7 @@ class Programs:
         for child in modes:
             vars(child)["training"] = False
         try:
-            with private.trainer_unreachable(module, _reads_trainer):
+            with private.trainer_unreachable(module, _reads_trainer), untouched(module):
                 yield
         finally:
             for child in modes:

@@ -1,0 +1,85 @@
+"""A module that is only looked at: whatever is left in it while its step is traced is taken out again, and said.
+
+What a traced step leaves behind are no numbers but stand-ins for them, which must not meet anybody; and what a module
+keeps from step to step is a reason not to batch it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from lightning_fedhpo.executors.example import CannotBatchError
+
+_CONTAINERS = (dict, list, deque, set)
+
+
+@contextmanager
+def untouched(module: nn.Module) -> Iterator[None]:
+    """Put a module's attributes back, and raise if the code inside has left something in one.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> with untouched(layer):
+    ...     layer.last = 3
+    Traceback (most recent call last):
+    lightning_fedhpo.executors.example.CannotBatchError: its step leaves something in `last`
+    >>> hasattr(layer, "last")
+    False
+    """
+    kept = [(path, _Kept(vars(layer))) for path, layer in module.named_modules()]
+    try:
+        yield
+    except BaseException:
+        for _, one in kept:
+            one.put_back()
+        raise
+    changed = [f"{path}.{name}" if path else name for path, one in kept for name in one.put_back()]
+    if changed:
+        raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
+
+
+class _Kept:
+    """A namespace as it was, with the containers in it, one level deep."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self._held = held
+        self._before = dict(held)
+        self._inside = {name: (value, _entries(value)) for name, value in held.items() if _is_container(value)}
+
+    def put_back(self) -> list[str]:
+        """Make it what it was, and return the names of what had changed."""
+        changed = [name for name, value in self._held.items() if self._before.get(name, self) is not value]
+        changed += [name for name in self._before if name not in self._held]
+        if changed:
+            self._held.clear()
+            self._held.update(self._before)
+        for name, (value, entries) in self._inside.items():
+            now = _entries(value)
+            if len(now) != len(entries) or any(a is not b for a, b in zip(now, entries, strict=True)):
+                _refill(value, entries)
+                changed.append(name)
+        return changed
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, _CONTAINERS) and len(value) <= 4096
+
+
+def _entries(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [part for item in container.items() for part in item]
+    return list(container)
+
+
+def _refill(container: Any, entries: list[Any]) -> None:
+    container.clear()
+    if isinstance(container, dict):
+        container.update(zip(entries[::2], entries[1::2], strict=True))
+    elif isinstance(container, set):
+        container.update(entries)
+    else:
+        container.extend(entries)
