@@ -540,6 +540,17 @@ def trainer_unreachable(module: LightningModule, complain: Callable[[str], Excep
             vars(owner)["_trainer"] = trainer
 
 
+def watchers_of_jobs(trainer: AnyTrainer) -> list[str]:
+    """Name the callbacks, Lightning's and ours apart, that act between two jobs."""
+    own = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
+    hooks = ("on_train_batch_start", "on_train_batch_end")
+    return [
+        type(callback).__name__
+        for callback in trainer.callbacks
+        if not type(callback).__module__.startswith(own) and any(_overrides(callback, hook) for hook in hooks)
+    ]
+
+
 def overridden_around_batches(module: LightningModule) -> list[str]:
     """Name the hooks around batches and epochs that a module has, and ``log`` where it is its own."""
     hooks = [hook for hook in BATCH_HOOKS if "test" not in hook and is_overridden(hook, module)]

@@ -15,7 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from lightning_fedhpo.executors.example import CannotBatchError
+
 _BITS = (1 << 31) - 1
+_READING = {
+    getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")
+}
 _CHANNELWISE = {functional.dropout1d: 1, functional.dropout2d: 2, functional.dropout3d: 3}
 
 
@@ -48,18 +53,33 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     return numbers >= probability * float(_BITS)
 
 
+def _ignored(logits: Any, target: Any, weight: Any = None, size_average: Any = None, *rest: Any, **options: Any) -> int:
+    """Return the label that a loss leaves out; refuse one that weighs classes."""
+    if weight is not None and options.get("reduction", "mean") == "mean":
+        raise CannotBatchError("its loss weighs classes, and so is no mean over the batch's examples")
+    return int(rest[0] if rest else options.get("ignore_index", -100))
+
+
 class HashedDropout(TorchFunctionMode):
     """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin while it is entered.
 
+    A traced step is looked over too: what reads tensors in Python, or weighs classes, is refused.
+
+    Args:
+        traced: Whether a step is traced; where one is only run for comparison, every dropout is the identity.
+
     Attributes:
-        salt: A number for the example; None makes every dropout the identity, for comparisons.
+        salt: A number for the example; None makes every dropout the identity.
         met: Whether there was a dropout in training.
+        ignored: The labels that losses leave out.
     """
 
-    def __init__(self, salt: Tensor | None = None) -> None:
+    def __init__(self, traced: bool = True) -> None:
         super().__init__()
-        self.salt = salt
+        self.salt: Tensor | None = None
+        self._traced = traced
         self.met = False
+        self.ignored: set[int] = set()
         self._layers = 0
 
     def begin(self, salt: Tensor | None) -> None:
@@ -71,6 +91,10 @@ class HashedDropout(TorchFunctionMode):
     ) -> Any:
         """Compute a dropout by the hash, everything else as torch does."""
         kwargs = kwargs or {}
+        if self._traced and func in _READING:
+            raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
+        if self._traced and func in (functional.cross_entropy, functional.nll_loss):
+            self.ignored.add(_ignored(*args, **kwargs))
         if func is not functional.dropout and func not in _CHANNELWISE:
             return func(*args, **kwargs)
         return self._dropout(_CHANNELWISE.get(func), *args, **kwargs)

@@ -34,8 +34,9 @@ class Capture:
         last_too: The names whose value of the last batch is logged beside the mean.
     """
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, size: int) -> None:
         self._stage = stage
+        self._size = size
         self._logged: dict[str, list[Tensor]] = {}
         self.last_too: set[str] = set()
 
@@ -66,7 +67,7 @@ class Capture:
             raise CannotBatchError(f"it logs the metric object {name!r}, which collects over batches")
         if getattr(reduce_fx, "__name__", reduce_fx) != "mean":
             raise CannotBatchError(f"it logs {name!r} with reduce_fx={reduce_fx!r}, which is no mean over examples")
-        if batch_size not in (None, 1):
+        if batch_size not in (None, self._size):
             raise CannotBatchError(f"it logs {name!r} with a fixed batch_size={batch_size}")
         if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
             raise CannotBatchError(f"it logs {name!r}, which is no single number")
@@ -104,12 +105,28 @@ class Hyperparameter:
     Attributes:
         name: Its name.
         write: Puts a value where the module reads it.
-        restore: Puts the author's back.
+        read: Returns what is there.
     """
 
     name: str
     write: Callable[[Any], None]
-    restore: Callable[[], None]
+    read: Callable[[], Any]
+
+
+class _Number:
+    """Stands in for a batch's number, on which nothing may depend that stands for all batches."""
+
+
+def _depends(*arguments: Any) -> Any:
+    raise CannotBatchError("its step depends on the batch's number")
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "float", "add", "radd", "sub", "rsub", "mul"):
+    setattr(_Number, f"__{_name}__", _depends)
+for _name in ("rmul", "mod", "rmod", "floordiv", "truediv", "pow", "neg", "hash", "format", "and", "or"):
+    setattr(_Number, f"__{_name}__", _depends)
+
+_NUMBER: Any = _Number()
 
 
 class ExampleStep:
@@ -141,12 +158,16 @@ class ExampleStep:
 
     def __call__(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the example's loss (zero in validation) and what was logged for it."""
-        batch: Any = [column.unsqueeze(0) for column in columns]
+        return self.on_batch(weights, [column.unsqueeze(0) for column in columns])
+
+    def on_batch(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a batch's loss (zero in validation) and what was logged for it."""
+        batch: Any = list(columns)
         if self._keys is not None:
             batch = dict(zip(self._keys, batch, strict=True))
-        capture = Capture(self._stage)
+        capture = Capture(self._stage, len(columns[0]))
         with private.logging_into(self.module, capture.log), self._holding(weights):
-            output = self._function(batch, 0)
+            output = self._function(batch, _NUMBER)
         loss = torch.zeros(())
         if self._stage == "training":
             found = output if isinstance(output, Tensor) else private.loss_of(output)
@@ -176,6 +197,6 @@ class ExampleStep:
         with ExitStack() as stack:
             for hyperparameter in self._own:
                 if hyperparameter.name in values:
-                    stack.callback(hyperparameter.restore)
+                    stack.callback(hyperparameter.write, hyperparameter.read())
                     hyperparameter.write(values[hyperparameter.name])
             yield

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.binding import LOOP
 from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
 from lightning_fedhpo.executors.programs import Programs, first_line
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 STEPS_COMPARED = 3
 """Batches of an epoch in the comparison: longer trainings lift rounding errors to where they prove nothing."""
+BATCHES_COMPARED = (2, 7, 32, 64)
+"""Sizes of batches of all clients' examples whose steps are compared with the means of steps on single examples."""
 TOLERANCE = 1e-4
 
 
@@ -62,9 +65,9 @@ def vectorized(
     update = _checked(sequential, monitor)
     train, val = data.columns("train"), data.columns("val")
     own = [
-        Hyperparameter(name, target.assign, target.restore)
+        Hyperparameter(name, target.assign, target.read)
         for name, target in binding.of_module.items()
-        if target.assign is not None and target.restore is not None
+        if target.assign is not None
     ]
     for name in (one.name for one in own):
         if isinstance(binding.original(name), bool) or not isinstance(binding.original(name), int | float):
@@ -73,6 +76,9 @@ def vectorized(
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
     general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
+    strange = sorted(general - {*update.options, *LOOP, *algorithm.client})
+    if strange:
+        raise CannotBatchError(f"the optimizer's {', '.join(strange)} is tuned")
     varying = [name for name in update.options if name != "lr" and name in general]
     fixed = [name for name in update.options if name not in varying]
     programs = Programs(
@@ -92,7 +98,11 @@ def vectorized(
     try:
         values = {one.name: torch.tensor(float(binding.original(one.name))) for one in own}
         for stage in ("training", "validation") if monitor is not None else ("training",):
+            _wipe(sequential)
             programs.scout(stage, sequential.state.weights, values)
+        programs.leave(_unused(sequential, clients[0]))
+        _wipe(sequential)
+        _check_means(programs, sequential, monitor is not None)
         executor = VectorizedExecutor(sequential, programs, limits, monitor, memory, 0)
         _prove(executor, sequential, algorithm, limits, clients, configs, monitor is not None)
     except CannotBatchError:
@@ -112,10 +122,13 @@ def _checked(sequential: SequentialExecutor, monitor: str | None) -> Update:
     local, state, data = sequential.local, sequential.state, sequential.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)
+    watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if monitor is not None else [])]
     found = {
         "it, or the Trainer, changes what happens inside a training step": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
+        f"{', '.join(watchers)} acts between jobs": bool(watchers),
+        "it has backward hooks": _has_backward_hooks(module),
         "a learning-rate scheduler runs inside local training": bool(trainer.lr_scheduler_configs),
         f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
         f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
@@ -133,6 +146,47 @@ def _checked(sequential: SequentialExecutor, monitor: str | None) -> Update:
     if isinstance(update, str):
         raise CannotBatchError(update)
     return update
+
+
+def _wipe(sequential: SequentialExecutor) -> None:
+    """Make the module what a client finds."""
+    sequential.state.begin()
+    sequential.state.end()
+
+
+def _has_backward_hooks(module: nn.Module) -> bool:
+    layers = any(layer._backward_hooks or layer._backward_pre_hooks for layer in module.modules())
+    kinds = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return layers or any(getattr(weight, kind, None) for weight in module.parameters() for kind in kinds)
+
+
+def _unused(sequential: SequentialExecutor, client: int) -> list[int]:
+    """Return which weights get no gradient, so that torch's optimizers leave them alone."""
+    data, weights = sequential.data, sequential.state.weights
+    sequential.state.begin()
+    try:
+        with seeding.preserved():
+            sequential.receive([weight.detach().clone() for weight in weights], {})
+            size, generator = sequential.binding.settings.batch_size, torch.Generator().manual_seed(0)
+            sequential.local.train(data.examples(client, "train"), 1, size, generator, max_steps=1)
+            sequential.local.recorder.finish()
+        return [number for number, weight in enumerate(weights) if weight.grad is None]
+    finally:
+        sequential.state.end()
+
+
+@torch.no_grad()
+def _check_means(programs: Programs, sequential: SequentialExecutor, validates: bool) -> None:
+    """Compare steps on batches drawn from all clients' examples with the means of steps on single ones."""
+    draw = seeding.rng(0, seeding.EVALUATION)
+    for stage in ("training", "validation") if validates else ("training",):
+        split = "train" if stage == "training" else "val"
+        order = sequential.data.order(split)
+        held = sequential.data.columns(split)
+        for size in BATCHES_COMPARED:
+            places = order[draw.integers(len(order), size=size)]
+            rows = torch.from_numpy(places if held is None or held.rows is None else held.rows.numpy()[places])
+            programs.check_mean(stage, sequential.state.weights, rows)
 
 
 def _option(group: Mapping[str, Any], name: str) -> float:
@@ -156,10 +210,11 @@ def _prove(
     few = Limits(_fewest(limits.train), limits.val)
     executor.programs.without_dropout = True
     executor._limits = sequential._limits = few
+    _wipe(sequential)
     try:
         together = executor.together(jobs, {0: arm}, context)
         for job, ours in zip(jobs, together, strict=True):
-            with seeding.preserved(), HashedDropout(None):
+            with seeding.preserved(), HashedDropout(traced=False):
                 alone = sequential.run_job(job, arm, context)
             if alone.error is None:
                 _compare(ours, alone, arm.weights)

@@ -6,6 +6,7 @@ of every job; a validation program adds up what is logged. There is one for each
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -72,7 +73,7 @@ class Programs:
     ) -> None:
         self._steps = {"training": training, "validation": validation}
         self.update = update
-        self.groups = groups
+        self.groups = list(groups)
         self._options = options
         self.varying = varying
         self.own = list(own)
@@ -92,6 +93,28 @@ class Programs:
         self._programs.clear()
         self.graphs.clear()
 
+    def leave(self, weights: Sequence[int]) -> None:
+        """Leave these weights as they are: the optimizer does, where there is no gradient."""
+        for number in weights:
+            self.groups[number] = None
+
+    def check_mean(self, stage: str, weights: Sequence[Tensor], rows: Tensor) -> None:
+        """Raise unless a batch's loss and figures are the means of its examples'."""
+        step = self._steps[stage]
+        assert step is not None  # noqa: S101 - as above
+        columns = [column[rows] for column in self.columns[stage]]
+        with self._posed(stage), HashedDropout():
+            singles = [step(list(weights), [column[place] for column in columns]) for place in range(len(rows))]
+            loss, logs = step.on_batch(list(weights), columns)
+        pairs = {"its loss": (loss, [one for one, _ in singles])}
+        pairs |= {
+            f"what it logs as {name!r}": (value, [one[name] for _, one in singles]) for name, value in logs.items()
+        }
+        for what, (whole, parts) in pairs.items():
+            mean = torch.stack(parts).double().mean()
+            if not torch.isclose(whole.double(), mean, rtol=1e-4, atol=1e-6, equal_nan=True):
+                raise CannotBatchError(f"{what} is no mean over the batch's examples")
+
     def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
         """Run one example, to learn what is logged and whether there is dropout."""
         step = self._steps[stage]
@@ -100,8 +123,13 @@ class Programs:
         with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
             _, logs = step(list(weights), columns)
         self.logs[stage] = list(logs)
+        labels = [column for column in self.columns[stage] if not column.is_floating_point()]
+        if any(bool((column == label).any()) for column in labels for label in dropout.ignored):
+            raise CannotBatchError("its loss leaves labels out, and so is no mean over the batch's examples")
         if stage == "training":
             self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
+        elif dropout.met:
+            raise CannotBatchError("it drops out in validation")
         elif step.last_too:
             raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
 
@@ -225,6 +253,7 @@ class Programs:
         """Put the module in the stage's mode, where it cannot ask the Trainer."""
         module = self._steps["training"].module  # type: ignore[union-attr]  # there is one for training
         modes = [child for child in module.modules() if child.training] if stage == "validation" else []
+        drawn = _generators()
         for child in modes:
             vars(child)["training"] = False
         try:
@@ -233,6 +262,13 @@ class Programs:
         finally:
             for child in modes:
                 vars(child)["training"] = True
+        if _generators() != drawn:
+            raise CannotBatchError("its step draws random numbers")
+
+
+def _generators() -> Any:
+    numpy: Any = np.random.get_state(legacy=False)
+    return random.getstate(), numpy["state"]["pos"], numpy["has_gauss"], torch.get_rng_state().numpy().tobytes()
 
 
 class _Taker:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from lightning_fedhpo.executors.example import CannotBatchError
@@ -40,6 +41,41 @@ def untouched(module: nn.Module) -> Iterator[None]:
     changed = [f"{path}.{name}" if path else name for path, one in kept for name in one.put_back()]
     if changed:
         raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
+
+
+_NOT_THE_AUTHORS = frozenset(
+    {"_trainer", "_fabric", "_current_fx_name", "_jit_is_scripting", "log", "_metric_attributes"}
+)
+_DEPTH = 2
+
+
+def fingerprint(module: nn.Module) -> int:
+    """Return a number that is another one when a module's make-up, or what its layers hold, is replaced.
+
+    What is written to in place, tensors and the insides of nested objects beyond two levels, is not seen.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = fingerprint(layer)
+    >>> layer.scale = 0.5
+    >>> fingerprint(layer) == before
+    False
+    """
+    layers = [tuple(_identity(vars(layer), _DEPTH)) for layer in module.modules()]
+    own = [id(value) for value in vars(type(module)).values()]
+    trained = [parameter.requires_grad for parameter in module.parameters()]
+    return hash((tuple(layers), tuple(own), tuple(trained)))
+
+
+def _identity(held: dict[str, Any], depth: int) -> Iterator[Any]:
+    for name, value in held.items():
+        if name in _NOT_THE_AUTHORS:
+            continue
+        yield name
+        yield value if isinstance(value, bool | int | float | str) else id(value)
+        if isinstance(value, dict) and depth:
+            yield tuple((repr(key), id(entry)) for key, entry in value.items())
+        elif depth and not isinstance(value, nn.Module | torch.Tensor | type) and hasattr(value, "__dict__"):
+            yield tuple(_identity(vars(value), depth - 1))
 
 
 class _Kept:

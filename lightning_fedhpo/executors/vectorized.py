@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
-from lightning_fedhpo.executors.programs import Programs
+from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.executors.untouched import fingerprint
 from lightning_fedhpo.executors.updates import read_options
 from lightning_fedhpo.local import batches_of
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
@@ -92,8 +95,9 @@ class VectorizedExecutor(SequentialExecutor):
         self._monitor = monitor
         self._memory = memory
         self._example_bytes = example_bytes
+        self._given_up = False
         self._settings: dict[tuple[tuple[str, Any], ...], Setting] = {}
-        self._watched = self.state.traces.version
+        self._watched = self.state.traces.version, fingerprint(self.local.module)
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
         self._exact = "batch_size" not in self.binding.names
         train, val = self.data.sizes("train"), self.data.sizes("val")
@@ -107,15 +111,33 @@ class VectorizedExecutor(SequentialExecutor):
         self.state.begin(context.round)
         self.state.end()
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        if self.state.traces.version != self._watched:  # somebody has changed what the module keeps in attributes
-            self._watched = self.state.traces.version
+        watched = self.state.traces.version, fingerprint(self.local.module)
+        if watched != self._watched:  # somebody has changed the module
+            self._watched = watched
             self._settings.clear()
             self.programs.forget()
+        if self._given_up or not all(weight.requires_grad for weight in self.state.weights) or self._thawed():
+            yield from super().run(jobs, arms, context)  # which tells what may change while a run goes on
+            return
         many = max(1, self._memory // (2 * self._model_bytes))
         for start in range(0, len(jobs), many):
-            for result in self.together(jobs[start : start + many], arms, context):
+            wave = jobs[start : start + many]
+            try:
+                results = self.together(wave, arms, context)
+            except Exception as error:  # one client's examples, or a step that has become another
+                self._given_up = self._given_up or isinstance(error, CannotBatchError)
+                rank_zero_warn(
+                    f"executor: {'the run' if self._given_up else 'this round'} goes on one job after another: "
+                    f"{first_line(error)}."
+                )
+                yield from super().run(wave, arms, context)
+                continue
+            for result in results:
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
+
+    def _thawed(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.state.frozen.values())
 
     @torch.no_grad()
     def together(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:

@@ -282,7 +282,7 @@ REASONS: dict[str, Any] = {
     "random": (Noisy, None),
     "no mean over the batch's examples": (Sums, None),
     "data-dependent control flow": (Branches, None),
-    "a client trained both ways came out differently": (Augments, None),
+    "draws random numbers": (Augments, None),
     "it has on_train_batch_end": (Hooked, None),
     "a learning-rate scheduler": (Scheduled, None),
     "what it logs as 'size'": (Records, None),
