@@ -168,7 +168,7 @@ def test_random_draws_of_callbacks_are_their_own() -> None:
 
     draws = Draws()
     torch.manual_seed(5)
-    with_draws = toy_run(2, draws)[2].state_dict()
+    with_draws = toy_run(2, draws, executor="sequential")[2].state_dict()
     assert len(set(draws.drawn)) == 6
-    plain = toy_run(2)[2].state_dict()
+    plain = toy_run(2, executor="sequential")[2].state_dict()
     assert all(torch.equal(with_draws[name], plain[name]) for name in plain)

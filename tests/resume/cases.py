@@ -70,7 +70,7 @@ def _case(module: Callable[[], LightningModule], *callbacks: Callable[[], Any], 
     def make() -> tuple[FederatedLoop, list[Any], LightningModule]:
         algorithm = loop.get("algorithm", FedAvg)()
         options = {name: value for name, value in loop.items() if name != "algorithm"}
-        fed = FederatedLoop(algorithm=algorithm, **({"cohort": 3} | options))
+        fed = FederatedLoop(algorithm=algorithm, **({"cohort": 3, "executor": "sequential"} | options))
         return fed, [callback() for callback in callbacks], module()
 
     return make
