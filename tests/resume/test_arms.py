@@ -51,7 +51,8 @@ class KilledAt(Callback):
 
 def run(folder: Path, search: Search, *callbacks: Callback, resume: bool = False, wandb: bool = False) -> None:
     """Run FedEx in a search, save every round, and write the outcome down."""
-    fed, tuner = FederatedLoop(cohort=3, executor="sequential", evaluate_at=15), FedEx(SPACE, configs=4, baseline="drawn")
+    fed = FederatedLoop(cohort=3, executor="sequential", evaluate_at=15)
+    tuner = FedEx(SPACE, configs=4, baseline="drawn")
     saver = ModelCheckpoint(folder, save_last=True, every_n_epochs=1, save_top_k=1, monitor="val_loss", filename="best")
     logger = WandbLogger(save_dir=folder, project="tests", offline=True) if wandb else False
     trainer = quiet_trainer(
