@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.federated import Module
 from benchmarks.workloads import COHORT, Workload
 from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, RandomSearch, SearchSpace
+from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import quiet_trainer
 
 
@@ -62,16 +63,10 @@ class Timed:
         return self.updates * len(self.rounds[1:]) / sum(self.rounds[1:])
 
 
-def _compiled() -> Any:
-    from lightning_fedhpo.executors import Vectorized  # type: ignore[attr-defined]  # where it is not there: missing()
-
-    return Vectorized(compile=True)
-
-
 EXECUTORS: dict[str, Callable[[], Any]] = {
     "sequential": lambda: "sequential",
-    "vectorized": lambda: "vectorized",
-    "compiled": _compiled,
+    "vectorized": lambda: Vectorized(compile=False),
+    "compiled": lambda: Vectorized(compile=True),
     "auto": lambda: "auto",
 }
 """The columns of the table: what makes what ``FederatedLoop(executor=...)`` takes."""
