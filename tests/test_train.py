@@ -96,7 +96,7 @@ def test_resuming_gives_the_uninterrupted_run(tmp_path: Path):
 
 @RESUMES
 def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    cfg = configured(tmp_path, f"+callbacks.stop._target_={__name__}.Interrupts")
+    cfg = configured(tmp_path, "executor=sequential", f"+callbacks.stop._target_={__name__}.Interrupts")
     with pytest.raises(SystemExit) as ended:
         train(cfg)
     assert ended.value.code
@@ -105,8 +105,8 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path, capsys
     assert len(rows(tmp_path / "history.csv")) == 2 and (tmp_path / "config.yaml").is_file()
 
     rest, whole = tmp_path / "rest", tmp_path / "whole"
-    train(configured(rest, command[1]))
-    train(configured(whole))
+    train(configured(rest, "executor=sequential", command[1]))
+    train(configured(whole, "executor=sequential"))
     assert (rest / "history.csv").read_bytes() == (whole / "history.csv").read_bytes()
 
 

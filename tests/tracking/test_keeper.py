@@ -28,10 +28,10 @@ def fit(fed: FederatedLoop, *callbacks: Callback, ckpt_path: Path | None = None)
 
 
 def test_a_run_that_fails_in_a_round_goes_on_as_if_nothing_had_happened(tmp_path: Path):
-    failing = FederatedLoop(cohort=3)
+    failing = FederatedLoop(cohort=3, executor="sequential")
     with pytest.raises(OSError, match="the disk is full"):
         fit(failing, Fails(job=2 * 3 + 2), Keeper(failing, tmp_path))  # the second job of the third round
-    resumed, whole = FederatedLoop(cohort=3), FederatedLoop(cohort=3)
+    resumed, whole = (FederatedLoop(cohort=3, executor="sequential") for _ in range(2))
     module = fit(resumed, ckpt_path=tmp_path / Keeper.FILE)
     expected = fit(whole)
     assert resumed.result.history == whole.result.history
