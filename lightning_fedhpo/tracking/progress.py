@@ -24,8 +24,8 @@ class RoundProgress(Callback):
     Example:
         >>> from lightning_fedhpo.testing import toy_run
         >>> _ = toy_run(2, RoundProgress("val_acc"), monitor="val_acc", mode="max")  # doctest: +ELLIPSIS
-        round 1 of 2, val_acc ..., 0:00:00 gone, 0:00:00 to go
-        round 2 of 2, val_acc ..., 0:00:00 gone, 0:00:00 to go
+        round 1 of 2, val_acc ..., ... gone, ... to go
+        round 2 of 2, val_acc ..., ... gone, 0:00:00 to go
     """
 
     def __init__(self, monitor: str | None = "val_loss", seconds: float = 0.2) -> None:
