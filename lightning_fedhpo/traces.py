@@ -65,7 +65,7 @@ class Content:
             return
         if isinstance(value, (*_CONTAINERS, tuple)):
             self._seen.add(id(value))
-            entries = _entries(value)
+            entries = entries_of(value)
             self._entries += len(entries)
             if not isinstance(value, tuple):
                 self.containers.append((value, entries))
@@ -88,7 +88,7 @@ class Content:
 
     def is_changed(self) -> bool:
         """Whether it is not what it was."""
-        return any(_differ(entries, _entries(held)) for held, entries in self.containers) or any(
+        return any(differ(entries, entries_of(held)) for held, entries in self.containers) or any(
             self._versions[id(array)] != array._version if id(array) in self._versions else not _same(array, copy)
             for array, copy in self.arrays
         )
@@ -100,14 +100,8 @@ class Content:
     def put_back(self) -> None:
         """Make it what it was, in place: others may hold the same objects."""
         for held, entries in self.containers:
-            if _differ(entries, _entries(held)):
-                held.clear()
-                if isinstance(held, dict):
-                    held.update(zip(entries[::2], entries[1::2], strict=True))
-                elif isinstance(held, set):
-                    held.update(entries)
-                else:
-                    held.extend(entries)
+            if differ(entries, entries_of(held)):
+                refill(held, entries)
         for array, copy in self.arrays:
             if isinstance(array, Tensor):
                 array.detach().copy_(copy)
@@ -251,16 +245,35 @@ def _holds_arrays(value: Any, depth: int = 4) -> bool:
         return True
     if not isinstance(value, (*_CONTAINERS, tuple)) or not depth:
         return False
-    return any(_holds_arrays(entry, depth - 1) for entry in _entries(value))
+    return any(_holds_arrays(entry, depth - 1) for entry in entries_of(value))
 
 
-def _entries(container: Any) -> tuple[Any, ...]:
+def refill(container: Any, entries: tuple[Any, ...]) -> None:
+    """Make a container, in place, what its entries were.
+
+    >>> held = {"a": 1}
+    >>> refill(held, ("b", 2))
+    >>> held
+    {'b': 2}
+    """
+    container.clear()
+    if isinstance(container, dict):
+        container.update(zip(entries[::2], entries[1::2], strict=True))
+    elif isinstance(container, set):
+        container.update(entries)
+    else:
+        container.extend(entries)
+
+
+def entries_of(container: Any) -> tuple[Any, ...]:
+    """Return what is in a container; of a dict each key and its value."""
     if isinstance(container, dict):
         return tuple(part for item in container.items() for part in item)
     return tuple(container)
 
 
-def _differ(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def differ(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether entries are others than they were, or in another order."""
     return len(one) != len(other) or any(a is not b for a, b in zip(one, other, strict=True))
 
 

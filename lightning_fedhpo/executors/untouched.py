@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.traces import differ, entries_of, refill
 
 _CONTAINERS = (dict, list, deque, set)
 
@@ -84,7 +85,7 @@ class _Kept:
     def __init__(self, held: dict[str, Any]) -> None:
         self._held = held
         self._before = dict(held)
-        self._inside = {name: (value, _entries(value)) for name, value in held.items() if _is_container(value)}
+        self._inside = {name: (value, entries_of(value)) for name, value in held.items() if _is_container(value)}
 
     def put_back(self) -> list[str]:
         """Make it what it was, and return the names of what had changed."""
@@ -94,28 +95,11 @@ class _Kept:
             self._held.clear()
             self._held.update(self._before)
         for name, (value, entries) in self._inside.items():
-            now = _entries(value)
-            if len(now) != len(entries) or any(a is not b for a, b in zip(now, entries, strict=True)):
-                _refill(value, entries)
+            if differ(entries, entries_of(value)):
+                refill(value, entries)
                 changed.append(name)
         return changed
 
 
 def _is_container(value: Any) -> bool:
     return isinstance(value, _CONTAINERS) and len(value) <= 4096
-
-
-def _entries(container: Any) -> list[Any]:
-    if isinstance(container, dict):
-        return [part for item in container.items() for part in item]
-    return list(container)
-
-
-def _refill(container: Any, entries: list[Any]) -> None:
-    container.clear()
-    if isinstance(container, dict):
-        container.update(zip(entries[::2], entries[1::2], strict=True))
-    elif isinstance(container, set):
-        container.update(entries)
-    else:
-        container.extend(entries)
