@@ -21,6 +21,7 @@ from torch.fx import GraphModule
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
+from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
@@ -196,7 +197,7 @@ class Programs:
                 loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
                 return loss, [logs[name] for name in self.logs["training"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout:  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, PoolsInPlace():  # type: ignore[union-attr]  # as above
                 losses, logs = vmap(one)(salts, *examples)
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
@@ -216,7 +217,8 @@ class Programs:
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
-        gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
+        with ChannelsInside():
+            gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
                 values: Values = {**self._options[group], **varying[group], **coefficients[group]}
@@ -241,10 +243,12 @@ class Programs:
                 _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
                 return [logs[name] for name in self.logs["validation"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace():  # type: ignore[union-attr]  # as above
                 return [(value * shares).sum() for value in vmap(one)(*examples)]
 
-        for total, value in zip(sums, vmap(logs_of)(weights, own, gathered, shares), strict=True):
+        with ChannelsInside():
+            found = vmap(logs_of)(weights, own, gathered, shares)
+        for total, value in zip(sums, found, strict=True):
             total.add_(value)
         return []
 

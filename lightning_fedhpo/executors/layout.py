@@ -1,0 +1,121 @@
+"""Images of many jobs with lanes beside channels, which lie innermost: what convolutions and pooling are fast on.
+
+Convolutions of jobs side by side are one grouped convolution, whose images have the lanes' channels beside each other.
+torch's own rules for pooling bring images back to one image after another each time; here pooling stays in that shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+_POOLS = (torch.max_pool2d, functional.max_pool2d)
+_CONVOLUTIONS = (aten.convolution.default,)
+
+
+class ChannelsInside(TorchDispatchMode):
+    """Has two-dimensional convolutions of several lanes computed with channels innermost."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do as asked, with images laid out anew where that is needed."""
+        if func in _CONVOLUTIONS and args[0].dim() == 4 and args[8] > 1 and not args[6]:
+            args = (_inside(args[0]), _inside(args[1]), *args[2:])
+        elif func is aten.convolution_backward.default and args[0].dim() == 4 and args[9] > 1 and not args[7]:
+            args = (*map(_inside, args[:3]), *args[3:])
+        return func(*args, **(kwargs or {}))
+
+
+def _inside(image: Tensor) -> Tensor:
+    if image.is_contiguous(memory_format=torch.channels_last):
+        return image
+    return image.contiguous(memory_format=torch.channels_last)
+
+
+class PoolsInPlace(TorchFunctionMode):
+    """Has two-dimensional max pooling computed in the shape that convolutions of several lanes have."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do as asked, pooling by :class:`_Pool`."""
+        kwargs = dict(kwargs or {})
+        if func in _POOLS and not kwargs.pop("return_indices", False):
+            return _pool(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _pool(
+    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Tensor:
+    sizes = [_pair(kernel_size), _pair(stride or kernel_size), _pair(padding), _pair(dilation), ceil_mode]
+    images = input if input.dim() == 4 else input.unsqueeze(0)
+    pooled = _Pool.apply(images, sizes, 0)[0]
+    return pooled if input.dim() == 4 else pooled.squeeze(0)
+
+
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value) * (1 if len(value) == 2 else 2)
+
+
+def _merged(images: Tensor, dim: int | None, level: _Level) -> Tensor:
+    """Return images with a mapped dimension beside their examples or their channels."""
+    if dim is None:
+        images, dim = images.expand(level.size, *images.shape), 0
+    images = images.movedim(dim, level.place)
+    return images.flatten(level.place, level.place + 1)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A mapped dimension: examples are mapped first, and lie beside a batch's; lanes then, beside channels."""
+
+    place: int
+    size: int
+
+    def parted(self, images: Tensor) -> Tensor:
+        return images.unflatten(self.place, (self.size, -1))
+
+
+class _Pool(torch.autograd.Function):
+    """Max pooling, whose lanes are channels."""
+
+    @staticmethod
+    def forward(images: Tensor, sizes: Any, place: int) -> Any:  # type: ignore[override]
+        return aten.max_pool2d_with_indices(images, *sizes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, ctx.sizes, ctx.place = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:  # type: ignore[override]
+        return _PoolBackward.apply(gradient, *ctx.saved_tensors, ctx.sizes, ctx.place), None, None
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, images: Tensor, sizes: Any, place: int) -> Any:
+        level = _Level(place, info.batch_size)
+        pooled, where = _Pool.apply(_merged(images, dims[0], level), sizes, 1)
+        return (level.parted(pooled), level.parted(where)), (place, place)
+
+
+class _PoolBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Tensor:  # type: ignore[override]
+        return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Any:
+        level = _Level(place, info.batch_size)
+        merged = [_merged(one, dim, level) for one, dim in zip((gradient, images, where), dims[:3], strict=True)]
+        return level.parted(_PoolBackward.apply(*merged, sizes, 1)), place
