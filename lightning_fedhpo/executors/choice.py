@@ -28,10 +28,15 @@ SMALL_STEP = 20e6
 """Floating-point operations of a step below which a second thread costs more than it brings."""
 LARGEST_STEP = 100e6
 """Operations of a job's step from which on it is all arithmetic, and side by side brings nothing."""
+LARGEST_CONVOLUTIONS = 10e9
+"""The same where most of them are convolutions: those of several jobs are faster together."""
 LARGE_MODEL = 1 << 20
 """Bytes of a model from which on more threads help in any case, also where operations cannot be counted."""
+MOST_COPIES = 1.0
+"""Elements laid out anew for each that convolutions return, beyond which these gain nothing from being together."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
-"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
+"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own.
+What is convolutions for the most part it never compiles: nothing is gained there."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,27 @@ class Plan:
     updates: int | None
 
 
+@dataclass(frozen=True)
+class Operations:
+    """How many floating-point operations a training step of a job has, as far as torch can count them.
+
+    Attributes:
+        all: All of them.
+        convolutions: Those of convolutions.
+    """
+
+    all: float
+    convolutions: float
+
+    @property
+    def convolves(self) -> bool:
+        """Whether the step is convolutions for the most part."""
+        return 2 * self.convolutions > self.all
+
+
+_CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
+
+
 def choose(
     setting: Setting,
     sequential: SequentialExecutor,
@@ -64,15 +90,16 @@ def choose(
         return sequential
     module = sequential.local.module
     asked = isinstance(setting, Vectorized)
-    step = 0.0 if asked else operations(sequential, plan.clients[0])
+    step = Operations(0.0, 0.0) if asked else operations(sequential, plan.clients[0])
     against = None if asked else _against(step, plan)
     if against is not None:
-        return _threaded(sequential, step, f"jobs run one after another: {against}")
+        return _threaded(sequential, step.all, f"jobs run one after another: {against}")
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     compiles = wished.compile if wished.compile is not None else compiler() is not None
     if not asked:
         enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
-        compiles = compiles and plan.updates is not None and plan.updates >= enough
+        worth = plan.updates is not None and plan.updates >= enough and not step.convolves
+        compiles = compiles and worth
     try:
         chosen = vectorized(
             sequential, algorithm, limits, monitor, plan.clients, plan.configs, compiles, wished.memory * MEGABYTE
@@ -80,12 +107,15 @@ def choose(
     except CannotBatchError as reason:
         text = f"jobs of {type(module).__name__} run one after another, not side by side: {reason}"
         if not asked:
-            return _threaded(sequential, step, text)
+            return _threaded(sequential, step.all, text)
         rank_zero_warn(f"executor: {text}.")
         return sequential
+    if not asked and chosen.copies > MOST_COPIES:
+        text = "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
+        return _threaded(sequential, step.all, text)
     text = f"jobs run side by side, {'compiled' if compiles else 'not compiled'}"
     if not asked:
-        return _threaded(chosen, step * plan.jobs, text)
+        return _threaded(chosen, step.all * plan.jobs, text)
     rank_zero_info(f"executor: {text}.")
     return chosen
 
@@ -99,19 +129,19 @@ def _threaded(executor: SequentialExecutor, step: float, text: str) -> Sequentia
     return executor
 
 
-def _against(step: float, plan: Plan) -> str | None:
+def _against(step: Operations, plan: Plan) -> str | None:
     """Return why jobs would not gain from running side by side."""
     if plan.jobs < 2:
         return "a round has one job"
-    size = f"a step of a job has {step / 1e6:.0f} million operations"
-    if step >= LARGEST_STEP:
+    size = f"a step of a job has {step.all / 1e6:.0f} million operations"
+    if step.all >= (LARGEST_CONVOLUTIONS if step.convolves else LARGEST_STEP):
         return f"{size}, and is all arithmetic already"
-    if step >= SMALL_STEP and torch.get_num_threads() == 1:
+    if step.all >= SMALL_STEP and not step.convolves and torch.get_num_threads() == 1:
         return f"{size}, which gain too little on one thread"
     return None
 
 
-def operations(sequential: SequentialExecutor, client: int) -> float:
+def operations(sequential: SequentialExecutor, client: int) -> Operations:
     """Return how many floating-point operations a training step of a job has, as far as torch can count them."""
     examples, local = sequential.data.examples(client, "train"), sequential.local
     counter = FlopCounterMode(display=False)
@@ -123,10 +153,11 @@ def operations(sequential: SequentialExecutor, client: int) -> float:
             local.train(examples, 1, sequential.binding.settings.batch_size, generator, max_steps=1)
             local.recorder.finish()
     except Exception:
-        return 0.0  # a client that the run goes on without: it says nothing
+        return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
     finally:
         sequential.state.end()
-    return float(counter.get_total_flops())
+    counts = counter.get_flop_counts()["Global"]
+    return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))
 
 
 __all__ = ["Auto", "Plan", "Sequential", "Vectorized", "choose"]

@@ -11,21 +11,58 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Graph
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 _POOLS = (torch.max_pool2d, functional.max_pool2d)
-_CONVOLUTIONS = (aten.convolution.default,)
 
 
-class ChannelsInside(TorchDispatchMode):
+@torch.library.custom_op("lightning_fedhpo::max_pool2d", mutates_args=())
+def _max_pool2d(
+    images: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+) -> tuple[Tensor, Tensor]:
+    return aten.max_pool2d_with_indices(images, kernel, stride, padding, dilation, ceil)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("lightning_fedhpo::max_pool2d_backward", mutates_args=())
+def _max_pool2d_backward(
+    gradient: Tensor,
+    images: Tensor,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil: bool,
+    where: Tensor,
+) -> Tensor:
+    sizes = kernel, stride, padding, dilation, ceil
+    return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)  # type: ignore[no-any-return]
+
+
+_max_pool2d.register_fake(aten.max_pool2d_with_indices)
+_max_pool2d_backward.register_fake(aten.max_pool2d_with_indices_backward)
+_OPAQUE = {
+    aten.max_pool2d_with_indices.default: torch.ops.lightning_fedhpo.max_pool2d.default,
+    aten.max_pool2d_with_indices_backward.default: torch.ops.lightning_fedhpo.max_pool2d_backward.default,
+}
+
+
+def hide_pooling(graph: Graph) -> None:
+    """Have the compiler call torch's own pooling: what it would make of it itself takes twenty times as long."""
+    for node in graph.nodes:
+        if node.target in _OPAQUE and len(node.args) >= 6:
+            node.target = _OPAQUE[node.target]
+
+
+class ChannelsInside(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Has two-dimensional convolutions of several lanes computed with channels innermost."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do as asked, with images laid out anew where that is needed."""
-        if func in _CONVOLUTIONS and args[0].dim() == 4 and args[8] > 1 and not args[6]:
+        if func is aten.convolution.default and args[0].dim() == 4 and args[8] > 1 and not args[6]:
             args = (_inside(args[0]), _inside(args[1]), *args[2:])
         elif func is aten.convolution_backward.default and args[0].dim() == 4 and args[9] > 1 and not args[7]:
             args = (*map(_inside, args[:3]), *args[3:])
@@ -43,31 +80,29 @@ class PoolsInPlace(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do as asked, pooling by :class:`_Pool`."""
-        kwargs = dict(kwargs or {})
-        if func in _POOLS and not kwargs.pop("return_indices", False):
-            return _pool(*args, **kwargs)
+        kwargs = kwargs or {}
+        if func in _POOLS and not kwargs.get("return_indices"):
+            return _pool(*args, **{name: value for name, value in kwargs.items() if name != "return_indices"})
         return func(*args, **kwargs)
 
 
 def _pool(
-    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    input: Tensor,  # noqa: A002 - torch's names
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> Tensor:
     sizes = [_pair(kernel_size), _pair(stride or kernel_size), _pair(padding), _pair(dilation), ceil_mode]
     images = input if input.dim() == 4 else input.unsqueeze(0)
-    pooled = _Pool.apply(images, sizes, 0)[0]
+    pooled: Tensor = _Pool.apply(images, sizes, 0)[0]  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return pooled if input.dim() == 4 else pooled.squeeze(0)
 
 
 def _pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value) * (1 if len(value) == 2 else 2)
-
-
-def _merged(images: Tensor, dim: int | None, level: _Level) -> Tensor:
-    """Return images with a mapped dimension beside their examples or their channels."""
-    if dim is None:
-        images, dim = images.expand(level.size, *images.shape), 0
-    images = images.movedim(dim, level.place)
-    return images.flatten(level.place, level.place + 1)
+    values = [value] if isinstance(value, int) else list(value)
+    return values if len(values) == 2 else values * 2
 
 
 @dataclass(frozen=True)
@@ -77,15 +112,21 @@ class _Level:
     place: int
     size: int
 
+    def merged(self, images: Tensor, dim: int | None) -> Tensor:
+        if dim is None:
+            images, dim = images.expand(self.size, *images.shape), 0
+        return images.movedim(dim, self.place).flatten(self.place, self.place + 1)
+
     def parted(self, images: Tensor) -> Tensor:
-        return images.unflatten(self.place, (self.size, -1))
+        shape = images.shape
+        return images.reshape(*shape[: self.place], self.size, -1, *shape[self.place + 1 :])
 
 
 class _Pool(torch.autograd.Function):
     """Max pooling, whose lanes are channels."""
 
     @staticmethod
-    def forward(images: Tensor, sizes: Any, place: int) -> Any:  # type: ignore[override]
+    def forward(images: Tensor, sizes: Any, place: int) -> Any:
         return aten.max_pool2d_with_indices(images, *sizes)
 
     @staticmethod
@@ -95,20 +136,24 @@ class _Pool(torch.autograd.Function):
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:  # type: ignore[override]
-        return _PoolBackward.apply(gradient, *ctx.saved_tensors, ctx.sizes, ctx.place), None, None
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
+        spread = _PoolBackward.apply(gradient, *ctx.saved_tensors, ctx.sizes, ctx.place)  # type: ignore[no-untyped-call]  # as above
+        return spread, None, None
 
     @staticmethod
     def vmap(info: Any, dims: Any, images: Tensor, sizes: Any, place: int) -> Any:
         level = _Level(place, info.batch_size)
-        pooled, where = _Pool.apply(_merged(images, dims[0], level), sizes, 1)
+        merged = level.merged(images, dims[0])
+        pooled, where = _Pool.apply(merged, sizes, 1)  # type: ignore[no-untyped-call]  # as above
         return (level.parted(pooled), level.parted(where)), (place, place)
 
 
 class _PoolBackward(torch.autograd.Function):
+    """What comes back to where each maximum was."""
+
     @staticmethod
-    def forward(gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Tensor:  # type: ignore[override]
-        return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)
+    def forward(gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Tensor:
+        return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -117,5 +162,6 @@ class _PoolBackward(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: Any, gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Any:
         level = _Level(place, info.batch_size)
-        merged = [_merged(one, dim, level) for one, dim in zip((gradient, images, where), dims[:3], strict=True)]
-        return level.parted(_PoolBackward.apply(*merged, sizes, 1)), place
+        merged = [level.merged(one, dim) for one, dim in zip((gradient, images, where), dims[:3], strict=True)]
+        spread: Tensor = _PoolBackward.apply(*merged, sizes, 1)  # type: ignore[no-untyped-call]  # as above
+        return level.parted(spread), place

@@ -217,7 +217,7 @@ class Programs:
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
-        with ChannelsInside():
+        with ChannelsInside():  # type: ignore[no-untyped-call]  # torch's
             gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
@@ -246,7 +246,7 @@ class Programs:
             with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace():  # type: ignore[union-attr]  # as above
                 return [(value * shares).sum() for value in vmap(one)(*examples)]
 
-        with ChannelsInside():
+        with ChannelsInside():  # type: ignore[no-untyped-call]  # torch's
             found = vmap(logs_of)(weights, own, gathered, shares)
         for total, value in zip(sums, found, strict=True):
             total.add_(value)
@@ -286,6 +286,9 @@ class _Taker:
 
 
 def _gather(column: Tensor, rows: Tensor) -> Tensor:
+    if column.dim() == 4:  # images: in the order in which convolutions of several lanes take them
+        images = _gather(column.flatten(1), rows.T)
+        return images.reshape(*images.shape[:2], *column.shape[1:]).transpose(0, 1)
     return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
 

@@ -29,11 +29,11 @@ class Vectorized:
 
     Example:
         >>> Vectorized(compile=False).memory
-        512
+        1024
     """
 
     compile: bool | None = None
-    memory: int = 512
+    memory: int = 1024
 
     def __post_init__(self) -> None:
         if self.compile is not None and not isinstance(self.compile, bool):
@@ -64,7 +64,7 @@ def setting_of(executor: object) -> Setting:
     """Return the setting that a name stands for, or the one that was given.
 
     >>> setting_of("vectorized")
-    Vectorized(compile=None, memory=512)
+    Vectorized(compile=None, memory=1024)
     """
     if isinstance(executor, str) and executor in BY_NAME:
         return BY_NAME[executor]()

@@ -7,6 +7,7 @@ on the inputs is computed once, what is computed twice is computed once, and wha
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import warnings
@@ -20,6 +21,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.executors.layout import hide_pooling
 
 Program = Callable[..., Any]
 _CHEAP_VIEWS = ("view", "expand", "reshape", "_unsafe_view")
@@ -53,6 +55,9 @@ def compiled(module: GraphModule, inputs: Sequence[Tensor]) -> Program:
     The graph is handed to torch's compiler as it is: it has no Python in it that ``torch.compile`` would have to guard,
     and its guards cost more at every call than a small model's step. It runs once on the inputs here.
     """
+    module = copy.deepcopy(module)
+    hide_pooling(module.graph)
+    module.recompile()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about its own parts
         program: Program = torch._inductor.compile(module, list(inputs))
@@ -64,6 +69,28 @@ def compiler() -> str | None:
     """Return the C++ compiler that ``torch.compile`` would call, None where there is none."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def bytes_made(graph: Graph) -> int:
+    """Return how many bytes a step's operations return, without views of what they were given."""
+    made = [node.meta.get("val") for node in graph.nodes if node.op == "call_function" and _makes(node)]
+    return sum(value.numel() * value.element_size() for value in made if isinstance(value, Tensor))
+
+
+def _makes(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    views = node.target is torch.ops.aten._unsafe_view.default
+    return not views and (schema is None or not any(returned.alias_info for returned in schema.returns))
+
+
+def copied(graph: Graph) -> float:
+    """Return how many elements a step lays out anew, for each that its convolutions return; zero without them."""
+    counts = {torch.ops.aten.clone.default: 0, torch.ops.aten.convolution.default: 0}
+    for node in graph.nodes:
+        if node.target in counts:
+            counts[node.target] += node.meta["val"].numel()
+    clones, convolutions = counts.values()
+    return clones / convolutions if convolutions else 0.0
 
 
 def _draws(node: Node) -> bool:

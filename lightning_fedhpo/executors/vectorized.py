@@ -79,6 +79,8 @@ class VectorizedExecutor(SequentialExecutor):
     """
 
     aggregates_whole_rounds = True
+    copies = 0.0
+    """How many elements a step lays out anew, for each that its convolutions return."""
 
     def __init__(
         self,
@@ -119,9 +121,10 @@ class VectorizedExecutor(SequentialExecutor):
         if self._given_up or not all(weight.requires_grad for weight in self.state.weights) or self._thawed():
             yield from super().run(jobs, arms, context)  # which tells what may change while a run goes on
             return
-        many = max(1, self._memory // (2 * self._model_bytes))
-        for start in range(0, len(jobs), many):
-            wave = jobs[start : start + many]
+        waves = -(-len(jobs) // max(1, self._memory // (2 * self._model_bytes)))
+        each = -(-len(jobs) // waves)
+        for start in range(0, len(jobs), each):
+            wave = jobs[start : start + each]
             try:
                 results = self.together(wave, arms, context)
             except Exception as error:  # one client's examples, or a step that has become another
