@@ -20,6 +20,7 @@ from torch.autograd.graph import _engine_run_backward
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.data.images import channels_inside
 from lightning_fedhpo.recorder import Recorder
 from lightning_fedhpo.sgd import plain_sgd
 
@@ -55,6 +56,10 @@ class LocalTraining:
         data: The federation, for its batch transfer hooks.
         after_backward: Adds to the gradients after each backward pass, or None. Lightning's own loops call it through
             the callback hook of that name; the bare loop calls it here.
+
+    Attributes:
+        recorder: Holds what the module logs.
+        channels_inside: Whether training and validation get images with channels innermost.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class LocalTraining:
         self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
+        self.channels_inside = False
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
@@ -109,8 +115,9 @@ class LocalTraining:
         ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
         """
         trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
-        recorder, schedulers = self.recorder, self._schedulers
-        count = batches_of(len(examples), batch_size, self.drop_last, limit)
+        recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
+        length = len(examples)
+        count = batches_of(length, batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
         self._validations = 0
         stopping = trainer.should_stop
@@ -119,12 +126,13 @@ class LocalTraining:
         with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
-                order = torch.split(torch.randperm(len(examples), generator=generator), batch_size)
-                for number, positions in enumerate(order[:count]):
-                    recorder.batch_size = len(positions)
-                    batch = examples.take(positions)
+                order = torch.randperm(length, generator=generator)
+                for number, batch in enumerate(examples.batches(order, batch_size, count)):
+                    recorder.batch_size = size = min(batch_size, length - number * batch_size)
                     if transfer is not None:
                         batch = transfer(batch)
+                    if inside:
+                        batch = channels_inside(batch)
                     progress(number)
                     if hooks.call("on_train_batch_start", batch, number) == -1:
                         break
@@ -132,7 +140,7 @@ class LocalTraining:
                     if ends:
                         hooks.call("on_train_batch_end", private.detached(output) if bare else output, batch, number)
                     steps += 1
-                    seen += len(positions)
+                    seen += size
                     if schedulers is not None:
                         schedulers.after_step(number, number + 1 == count, recorder)
                     if steps == max_steps or trainer.should_stop is not stopping:
@@ -162,7 +170,7 @@ class LocalTraining:
     ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged."""
         hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
-        size = self.evaluation_batch_size
+        size, inside = self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)
         step = self._evaluation_steps.get(stage)
         if step is None:
@@ -180,6 +188,8 @@ class LocalTraining:
                     recorder.batch_size = min(size, len(examples) - start)
                     if transfer is not None:
                         batch = transfer(batch)
+                    if inside:
+                        batch = channels_inside(batch)
                     hooks.call(f"on_{stage}_batch_start", batch, number)
                     output = step(batch, number)
                     recorder.returned(output)

@@ -20,6 +20,7 @@ from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.choice import Plan, choose
+from lightning_fedhpo.executors.images import gain
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
@@ -162,6 +163,7 @@ def _chosen(
     limits = Limits(*private.limits(trainer))
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates)
     try:
+        sequential.local.channels_inside = gain(sequential, algorithm, clients[0], ends[0])
         return choose(settings.executor, sequential, algorithm, limits, settings.monitor, plan)
     finally:
         state.end()

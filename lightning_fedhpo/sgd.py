@@ -1,16 +1,17 @@
 """``torch.optim.SGD``'s step without what surrounds it: the same operations on the same tensors, bit for bit.
 
 On a small model most of a step of torch's is Python around a handful of additions. Plain SGD is so common, and so
-small, that local training takes its step itself: one call for each operation over all parameters. Whatever is not
-plain (other optimizers, hooks, schedules, fused or differentiable steps) is left to the optimizer, also when it only
-becomes so between two steps: a hook that is added, an option that is tuned.
+small, that local training takes its step itself: by torch's fused kernel where that gives the same bits, else by one
+operation after another. Whatever is not plain (other optimizers, hooks, schedules, fused or differentiable steps) is
+left to the optimizer, also when it only becomes so between two steps: a hook that is added, an option that is tuned.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-_IMPLEMENTED = ("fused", "foreach")
+_BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 _REGISTER = 16
 """Numbers of single precision in the widest register that a CPU of today has."""
 
@@ -43,9 +43,7 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
 
     @torch.no_grad()
     def step() -> None:
-        if not is_plain_sgd(optimizer) or any(
-            p.grad is not None and p.grad.is_sparse for group in groups for p in group["params"]
-        ):
+        if not is_plain_sgd(optimizer):
             optimizer.step()
             return
         for group, fits in zip(groups, even, strict=True):
@@ -68,18 +66,20 @@ def _is_even(parameter: Tensor) -> bool:
 def _fused_is_exact() -> bool:
     """Whether, on this machine, the fused kernel gives the very bits that one operation after another gives."""
     draw = torch.Generator().manual_seed(0)
-    for number in range(8):
+    for number in range(16):
         decay, momentum = 0.3 * (number & 1), 0.7 * (number >> 1 & 1)
-        group = {"lr": 0.137, "weight_decay": decay, "momentum": momentum, "dampening": 0, "nesterov": number > 5}
+        group = {"lr": 0.137, "weight_decay": decay, "momentum": momentum, "dampening": 0, "nesterov": number & 6 == 6}
         start = torch.randn(_REGISTER * 131, generator=draw)
         ends = []
         for exact in (False, True):
-            parameter, state = start.clone(), {}
-            state[parameter] = {"momentum_buffer": start.flip(0).clone()} if momentum else {}
+            parameter = start.clone()
             parameter.grad = start.roll(1)
+            state: dict[Tensor, Any] = defaultdict(dict)
+            if momentum and number < 8:  # beyond, it is the first step
+                state[parameter]["momentum_buffer"] = start.flip(0).clone()
             _step({**group, "params": [parameter]}, state, [exact])
-            ends.append(parameter)
-        if not torch.equal(*ends):
+            ends.append([parameter, *state[parameter].values()])
+        if not all(torch.equal(one, other) for one, other in zip(*ends, strict=True)):
             return False
     return True
 
@@ -91,66 +91,70 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
         optimizer: An SGD.
         allow_implementations: Accept it also where a fused or foreach implementation of the same step is asked for.
     """
-    if "step" in vars(optimizer):  # a schedule, or somebody, has wrapped it
-        return False
-    if any(getattr(optimizer, name, None) for name in _HOOKS) or _global_optimizer_pre_hooks:
-        return False
-    if _global_optimizer_post_hooks:
-        return False
-    chosen = ("maximize", "differentiable") if allow_implementations else ("maximize", "differentiable", *_IMPLEMENTED)
-    return not any(group.get(name) for group in optimizer.param_groups for name in chosen)
+    own = vars(optimizer)
+    if "step" in own or own[_BEFORE] or own[_AFTER] or _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
+        return False  # a schedule, or somebody, has wrapped it
+    for group in optimizer.param_groups:
+        if group.get("maximize") or group.get("differentiable"):
+            return False
+        if not allow_implementations and (group.get("fused") or group.get("foreach")):
+            return False
+    return True
 
 
 def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool]) -> None:
-    parameters, lr = group["params"], group["lr"]
-    if any(even) and not group["dampening"] and isinstance(lr, float):
-        parameters = _fused(group, state, even)
-    grads = [parameter.grad for parameter in parameters]
-    if any(grad is None for grad in grads):
-        present = [(p, g) for p, g in zip(parameters, grads, strict=True) if g is not None]
-        parameters, grads = [p for p, _ in present], [g for _, g in present]
-    if not parameters:
-        return
-    momentum = group["momentum"]
-    if group["weight_decay"]:
-        grads = list(torch._foreach_add(grads, parameters, alpha=group["weight_decay"]))
-    if momentum:
-        buffers = [state[parameter].get("momentum_buffer") for parameter in parameters]
-        begun = [place for place, buffer in enumerate(buffers) if buffer is not None]
-        if begun:
-            torch._foreach_mul_([buffers[place] for place in begun], momentum)
-            torch._foreach_add_([buffers[p] for p in begun], [grads[p] for p in begun], alpha=1 - group["dampening"])
-        for place in range(len(buffers)) if len(begun) < len(buffers) else ():
-            if buffers[place] is None:  # the first step: a buffer begins as the gradient
-                state[parameters[place]]["momentum_buffer"] = buffers[place] = grads[place].clone()
-        grads = list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
-    torch._foreach_add_(parameters, grads, alpha=-group["lr"])
-
-
-def _fused(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool]) -> list[Tensor]:
-    """Take the step of the parameters that the fused kernel is exact for, and return the others."""
-    momentum, taken, grads, buffers, others = group["momentum"], [], [], [], []
+    momentum, lr = group["momentum"], group["lr"]
+    fusing = not group["dampening"] and isinstance(lr, float)
+    begun, beginning = _Taken([], [], []), _Taken([], [], [])
     for parameter, fits in zip(group["params"], even, strict=True):
         grad = parameter.grad
-        buffer = state[parameter].get("momentum_buffer") if momentum and grad is not None else None
-        if not fits or grad is None or not grad.is_contiguous() or (momentum and buffer is None):
-            others.append(parameter)  # the first step, too: a buffer begins as the gradient
+        if grad is None:
             continue
-        taken.append(parameter)
-        grads.append(grad)
-        if buffer is not None:
-            buffers.append(buffer)
-    if taken:
-        torch._fused_sgd_(
-            taken,
-            grads,
-            buffers,
-            weight_decay=group["weight_decay"],
-            momentum=momentum,
-            lr=group["lr"],
-            dampening=0.0,
-            nesterov=group["nesterov"],
-            maximize=False,
-            is_first_step=False,
-        )
-    return others
+        if not (fusing and fits and grad.layout is torch.strided and grad.is_contiguous()):
+            _step_of(parameter, grad, group, state)
+            continue
+        taken = begun
+        if momentum:
+            own = state[parameter]
+            buffer = own.get("momentum_buffer")
+            if buffer is None:
+                taken, buffer = beginning, torch.empty_like(parameter)
+                own["momentum_buffer"] = buffer
+            taken.buffers.append(buffer)
+        taken.parameters.append(parameter)
+        taken.grads.append(grad)
+    for taken in (begun, beginning):
+        if taken.parameters:
+            torch._fused_sgd_(
+                *taken,
+                weight_decay=group["weight_decay"],
+                momentum=momentum,
+                lr=lr,
+                dampening=0.0,
+                nesterov=group["nesterov"],
+                maximize=False,
+                is_first_step=taken is beginning,
+            )
+
+
+class _Taken(NamedTuple):
+    """What one call of the fused kernel steps."""
+
+    parameters: list[Tensor]
+    grads: list[Tensor]
+    buffers: list[Tensor]
+
+
+def _step_of(parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
+    """Take the step of a parameter that the fused kernel is not exact for."""
+    momentum = group["momentum"]
+    if group["weight_decay"]:
+        grad = grad.add(parameter, alpha=group["weight_decay"])
+    if momentum:
+        buffer = state[parameter].get("momentum_buffer")
+        if buffer is None:  # the first step: a buffer begins as the gradient
+            state[parameter]["momentum_buffer"] = buffer = grad.clone()
+        else:
+            buffer.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
+        grad = grad.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+    parameter.add_(grad, alpha=-group["lr"])

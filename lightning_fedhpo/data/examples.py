@@ -1,17 +1,21 @@
 """What an executor trains on: one client's examples, ready to be cut into batches.
 
-A round is a great many short trainings, so the path over tensors does as little as possible: a client's rows are
-gathered once, and a batch is one `index_select` per tensor, in the container that a `DataLoader` would give.
+A round is a great many short trainings, so the path over tensors does as little as possible: an epoch's rows are
+gathered once, in their order, and a batch is a view of them in the container that a `DataLoader` would give.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+_GATHERED_AT_ONCE = 1 << 22
+"""Bytes of batches that are gathered together: what stays in a processor's cache until it is used."""
 
 
 class Examples(ABC):
@@ -34,6 +38,11 @@ class Examples(ABC):
     def take(self, positions: Tensor) -> Any:
         """Return the collated batch of these positions, given as a one-dimensional integer tensor."""
 
+    def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
+        """Yield the first ``count`` collated batches of an epoch whose examples come in this order."""
+        for positions in torch.split(order, size)[:count]:
+            yield self.take(positions)
+
     @abstractmethod
     def slice(self, start: int, stop: int) -> Any:
         """Return the collated batch of consecutive positions; where there are tensors, it is made of views."""
@@ -48,30 +57,45 @@ class TensorExamples(Examples):
         rows: Which rows belong to the client.
     """
 
-    __slots__ = ("_elsewhere", "_keys", "_length", "_tensors")
+    __slots__ = ("_elsewhere", "_gathered", "_keys", "_rows", "_tensors")
 
     def __init__(self, tensors: Sequence[Tensor], keys: Sequence[str] | None, rows: Tensor) -> None:
         self._elsewhere = not all([t.is_cpu for t in tensors])
-        self._tensors = (
-            [select(t, rows) for t in tensors] if self._elsewhere else [t.index_select(0, rows) for t in tensors]
-        )
+        self._tensors = tensors
+        self._rows = rows
         self._keys = keys
-        self._length = rows.shape[0]
+        self._gathered: list[Tensor] | None = None
 
     def __len__(self) -> int:
-        return self._length
+        return self._rows.shape[0]
 
     def take(self, positions: Tensor) -> Any:
         """Return a batch of copied rows."""
-        if self._elsewhere:
-            batch = [select(t, positions) for t in self._tensors]
-        else:
-            batch = [t.index_select(0, positions) for t in self._tensors]
-        return batch if self._keys is None else dict(zip(self._keys, batch, strict=True))
+        return self._collated(self._gather(self._rows.index_select(0, positions)))
+
+    def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
+        """Yield batches that are views of rows gathered for them."""
+        if not count:
+            return
+        rows = self._rows.index_select(0, order[: size * count])
+        batch_bytes = size * sum(t.element_size() * (t.numel() // max(1, t.shape[0])) for t in self._tensors)
+        for several in torch.split(rows, size * max(1, _GATHERED_AT_ONCE // max(1, batch_bytes))):
+            pieces = [torch.split(t, size) for t in self._gather(several)]
+            for batch in zip(*pieces, strict=True):
+                yield self._collated(list(batch))
 
     def slice(self, start: int, stop: int) -> Any:
         """Return a batch of views."""
-        batch = [t[start:stop] for t in self._tensors]
+        if self._gathered is None:
+            self._gathered = self._gather(self._rows)
+        return self._collated([t[start:stop] for t in self._gathered])
+
+    def _gather(self, rows: Tensor) -> list[Tensor]:
+        if self._elsewhere:
+            return [select(t, rows) for t in self._tensors]
+        return [t.index_select(0, rows) for t in self._tensors]
+
+    def _collated(self, batch: list[Tensor]) -> Any:
         return batch if self._keys is None else dict(zip(self._keys, batch, strict=True))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
@@ -20,7 +21,7 @@ from lightning_fedhpo.binding import LOOP
 from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
 from lightning_fedhpo.executors.programs import Programs, first_line
-from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.executors.sequential import STEPS_COMPARED, Limits, SequentialExecutor, apart
 from lightning_fedhpo.executors.tracing import bytes_made, copied
 from lightning_fedhpo.executors.updates import Update, update_of
 from lightning_fedhpo.executors.vectorized import VectorizedExecutor
@@ -30,8 +31,6 @@ from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
-STEPS_COMPARED = 3
-"""Batches of an epoch in the comparison: longer trainings lift rounding errors to where they prove nothing."""
 BATCHES_COMPARED = (2, 7, 32, 64)
 """Sizes of batches of all clients' examples whose steps are compared with the means of steps on single examples."""
 TOLERANCE = 1e-4
@@ -108,7 +107,7 @@ def vectorized(
         _wipe(sequential)
         _check_means(programs, sequential, monitor is not None)
         executor = VectorizedExecutor(sequential, programs, limits, monitor, memory, 0)
-        _prove(executor, sequential, algorithm, limits, clients, configs, monitor is not None)
+        _prove(executor, sequential, algorithm, clients, configs, monitor is not None)
     except CannotBatchError:
         raise
     except Exception as error:
@@ -205,7 +204,6 @@ def _prove(
     executor: VectorizedExecutor,
     sequential: SequentialExecutor,
     algorithm: Algorithm,
-    limits: Limits,
     clients: Sequence[int],
     configs: Sequence[Config],
     before: bool,
@@ -214,21 +212,20 @@ def _prove(
     arm = Arm(0, algorithm, {}, sequential.state.weights, sequential.state.buffers)
     jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
     context = RoundContext(0, 0, needs_before=before)
-    few = Limits(_fewest(limits.train), limits.val)
     executor.programs.without_dropout = True
-    executor._limits = sequential._limits = few
     _wipe(sequential)
-    try:
+    with ExitStack() as stack:
+        stack.callback(setattr, executor.programs, "without_dropout", False)
+        stack.enter_context(executor.briefly(STEPS_COMPARED))
+        stack.enter_context(sequential.briefly(STEPS_COMPARED))
         together = executor.together(jobs, {0: arm}, context)
         distances = []
         for job, ours in zip(jobs, together, strict=True):
             with seeding.preserved(), HashedDropout(traced=False):
                 alone = sequential.run_job(job, arm, context)
             if alone.error is None and (alone.finite or ours.finite):
-                distances.append(_apart(ours, alone, arm.weights))
-    finally:
-        executor.programs.without_dropout = False
-        executor._limits = sequential._limits = limits
+                _check_scores(ours, alone)
+                distances.append(apart(ours.weights, alone.weights, arm.weights))
     if distances and not (min(distances) <= TOLERANCE and max(distances) <= TOLERANCE_OF_ONE):
         raise CannotBatchError(
             "its loss is no mean over the batch's examples, or depends on more than they, weights and "
@@ -236,13 +233,7 @@ def _prove(
         )
 
 
-def _fewest(limit: int | float) -> int | float:
-    return min(limit, STEPS_COMPARED) if isinstance(limit, int) or limit == 1.0 else limit
-
-
-@torch.no_grad()
-def _apart(ours: ClientResult, theirs: ClientResult, start: Sequence[Tensor]) -> float:
-    """Return how far weights are apart, in terms of how far they moved; raise where scores differ."""
+def _check_scores(ours: ClientResult, theirs: ClientResult) -> None:
     for name in ("before", "after", "train"):
         mine, own = getattr(ours, name), getattr(theirs, name)
         wrong = [key for key in own if key not in mine or not _close(mine[key], own[key])]
@@ -250,11 +241,6 @@ def _apart(ours: ClientResult, theirs: ClientResult, start: Sequence[Tensor]) ->
             raise CannotBatchError(
                 f"what it logs as {(wrong or sorted(set(mine) - set(own)))[0]!r} is no mean over examples"
             )
-    moved = max(float((weight - old).abs().max()) for weight, old in zip(theirs.weights, start, strict=True))
-    size = max(float(old.abs().max()) for old in start)
-    pairs = zip(ours.weights, theirs.weights, strict=True)
-    apart = [float((weight - other).abs().max()) / (moved + 1e-2 * size or 1.0) for weight, other in pairs]
-    return max(math.inf if math.isnan(one) else one for one in apart)
 
 
 def _close(one: float, other: float) -> bool:

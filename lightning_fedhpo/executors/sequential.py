@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,11 @@ from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.federation import FederatedData
+
+
+STEPS_COMPARED = 3
+"""Batches of an epoch where results of two ways are compared: longer trainings lift rounding errors to where they
+prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,16 @@ class SequentialExecutor:
             if self._on_error == "raise":
                 raise RuntimeError(f'{message}. With `on_error="drop"` the run goes on without it.') from error
             return ClientResult(job, (), (), (), {}, 0, 0, 0, 0, 0, None, None, finite=False, error=message)
+
+    @contextmanager
+    def briefly(self, batches: int) -> Iterator[None]:
+        """Have jobs train on no more than so many batches an epoch."""
+        whole, limit = self._limits, self._limits.train
+        self._limits = replace(whole, train=min(limit, batches) if isinstance(limit, int) or limit == 1.0 else limit)
+        try:
+            yield
+        finally:
+            self._limits = whole
 
     def _run(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         val = self.data.examples(job.client, "val")
@@ -191,6 +207,20 @@ class SequentialExecutor:
                 f"the module did not log {monitor!r} in `validation_step`; it logged {', '.join(metrics) or 'nothing'}"
             )
         return metrics[monitor]
+
+
+@torch.no_grad()
+def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+    """Return how far apart weights are that were trained in two ways, as a part of how far they moved.
+
+    >>> apart([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])], [torch.zeros(2)])
+    0.25
+    """
+    moved = max(float((weight - old).abs().max()) for weight, old in zip(others, start, strict=True))
+    size = max(float(old.abs().max()) for old in start)
+    way = moved + 1e-2 * size or 1.0  # weights that hardly moved are no measure
+    parts = [float((weight - other).abs().max()) / way for weight, other in zip(weights, others, strict=True)]
+    return max(math.inf if math.isnan(part) else part for part in parts)
 
 
 @torch.no_grad()

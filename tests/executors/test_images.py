@@ -1,0 +1,89 @@
+"""Images have channels innermost where convolutions gain from it, and nobody sees another difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid
+from lightning_fedhpo.testing import ToyModule, quiet_trainer
+
+
+class Flat(nn.Module):
+    """Flattens as many old tutorials do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows of numbers that lie in one piece."""
+        return x.view(x.shape[0], -1)
+
+
+class Network(ToyModule):
+    """A small network for images, which notes how its last image came."""
+
+    def __init__(self, channels: int, *between: nn.Module, flat: nn.Module | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        pool = nn.MaxPool2d(2)
+        self.net = nn.Sequential(
+            nn.Conv2d(channels, 4, 3), *between, nn.ReLU(), pool, flat or nn.Flatten(), nn.Linear(4 * 3 * 3, 3)
+        )
+        self.last: dict[str, bool] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        stage = "test" if self.trainer.testing else "training" if self.training else "validation"
+        inside = self.net[0](x).is_contiguous(memory_format=torch.channels_last)
+        self.last[stage] = inside
+        return self.net(x)
+
+
+def images(channels: int) -> FederatedData:
+    """Return noise for three clients."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(90, channels, 8, 8, generator=generator), torch.randint(0, 3, (90,), generator=generator)
+    return FederatedData((x, y), Iid(3), fractions=(0.6, 0.2, 0.2), batch_size=4)
+
+
+def fitted(module: ToyModule, channels: int) -> tuple[Any, FederatedLoop]:
+    """Train for two rounds."""
+    fed = FederatedLoop(cohort=3, executor="sequential")
+    trainer = quiet_trainer(2, fed, Fixed())
+    trainer.fit(module, datamodule=images(channels))
+    return trainer, fed
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_convolutions_get_channels_inside_and_train_the_same(channels: int) -> None:
+    module = Network(channels)
+    fitted(module, channels)
+    assert module.last == {"training": True, "validation": True}
+    plain = Network(channels, flat=Flat())  # the same network, which is given images as they are
+    fitted(plain, channels)
+    for one, other in zip(module.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+        assert one.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    "module", [Network(3, flat=Flat()), Network(3, nn.InstanceNorm2d(4))], ids=["view", "instance norm"]
+)
+def test_a_module_that_minds_gets_images_as_they_are(module: Network) -> None:
+    _, fed = fitted(module, 3)
+    assert fed.jobs_done == 6
+    assert module.last == {"training": False, "validation": False}
+
+
+def test_dropout_does_not_stand_against_it() -> None:
+    module = Network(3, nn.Dropout(0.5))
+    fitted(module, 3)
+    assert module.last == {"training": True, "validation": True}
+
+
+def test_a_test_gets_images_as_they_are() -> None:
+    module = Network(1)
+    trainer, fed = fitted(module, 1)
+    trainer.test(module, datamodule=images(1), verbose=False)
+    assert module.last["test"] is False
