@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from benchmarks import bare
-from benchmarks.cases import BARE, BEST, BY_HAND, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, BY_HAND, CORES, SAME, Case
 from benchmarks.federated import clients_of, federation, plan_of
 from benchmarks.rates import EXECUTORS, federated, first_line, missing
 
@@ -37,21 +41,34 @@ def row(kind: str, case: str, side: str, against: str, ours: Sequence[float], ot
     }
 
 
-def best_by_hand(taken: Mapping[str, Sequence[float]]) -> list[float]:
-    """Return the rates of the executor that is best by its median, of those that a user can choose.
+def best(taken: Mapping[str, Sequence[float]], among: Iterable[str]) -> list[float]:
+    """Return the rates of the side that is best by its median.
 
-    >>> best_by_hand({"bare loop": [9.0], "sequential": [1.0], "vectorized": [3.0], "auto": [2.0]})
+    >>> best({"bare loop": [9.0], "sequential": [1.0], "vectorized": [3.0]}, ["sequential", "vectorized", "compiled"])
     [3.0]
     """
-    return list(max((taken[name] for name in BY_HAND if name in taken), key=statistics.median))
+    return list(max((taken[name] for name in among if name in taken), key=statistics.median))
 
 
-def rows_of(case: str, taken: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+def rows_of(kind: str, case: str, taken: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     """Return the lines of a case that was measured in one process."""
-    rows = [row(SAME, case, side, BARE, rates, taken[BARE]) for side, rates in taken.items() if side != BARE]
+    bares = [name for name in taken if name.startswith(BARE)]
+    against, other = (BARE, taken[BARE]) if kind == SAME else (BEST_BARE, best(taken, bares))
+    rows = [row(kind, case, side, against, rates, other) for side, rates in taken.items() if side not in bares]
     if "auto" in taken and any(name in taken for name in BY_HAND):
-        rows.append(row(SAME, case, "auto", BEST, taken["auto"], best_by_hand(taken)))
+        rows.append(row(kind, case, "auto", BEST, taken["auto"], best(taken, BY_HAND)))
     return rows
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Have torch compute on so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def there(executor: str) -> bool:
@@ -59,12 +76,16 @@ def there(executor: str) -> bool:
     return missing(executor) is None
 
 
-def compared(case: Case, turns: int, say: Say = print) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+def compared(
+    case: Case, turns: int, say: Say = print, kind: str = SAME
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return a case's lines, and the sides that failed with the reason; executors that are missing are left out.
 
     Every turn is the bare loop, then each executor. They run the same jobs: the same clients, batches in the same
-    order and hyperparameters, which the bare loop is given beforehand.
+    order and hyperparameters, which the bare loop is given beforehand. With all cores, executors compute on as many
+    threads, and the bare loop on one and on as many: what counts is the better.
     """
+    cores = 1 if kind == SAME else os.cpu_count() or 1
     workload = case.of
     data = federation(workload)
     clients = clients_of(data)
@@ -73,12 +94,20 @@ def compared(case: Case, turns: int, say: Say = print) -> tuple[list[dict[str, A
     jobs = federated(workload, data, **size, rounds=rounds).fed.result.jobs
     plan = bare.plan_checked(plan_of(jobs, workload)[1:], rounds - 1, case.cohort * max(1, case.arms))
     sides: dict[str, Callable[[], float]] = {BARE: lambda: bare.rate(workload, clients, plan)}
+    if kind == CORES:
+
+        def on_all() -> float:
+            with threads(cores):
+                return bare.rate(workload, clients, plan)
+
+        sides[f"{BARE}, {cores} threads"] = on_all
     skipped, notes = [], []
     for name in filter(there, case.executors):
         executor = EXECUTORS[name]
 
         def run(executor: Any = executor) -> Any:
-            return federated(workload, data, executor(), **size, rounds=rounds)
+            with threads(cores):
+                return federated(workload, data, executor(), **size, rounds=rounds)
 
         try:
             first = run()
@@ -93,7 +122,7 @@ def compared(case: Case, turns: int, say: Say = print) -> tuple[list[dict[str, A
         for name, measure in sides.items():
             gc.collect()
             taken[name].append(measure())
-    rows = rows_of(case.name, taken)
+    rows = rows_of(kind, case.name, taken)
     for name, first in notes:
         found = next(line for line in rows if line["side"] == name)
         found["before"] = round(first.before, 3)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import guard, picture, processes, ratios, scaling, tables
-from benchmarks.cases import CASES, OWN, SAME
+from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, SAME
 from benchmarks.machine import machine, quiet
 from benchmarks.others.environments import OTHERS, made
 from benchmarks.rates import EXECUTORS, missing
@@ -30,7 +30,7 @@ from benchmarks.workloads import WORKLOADS
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-SECTIONS = {"same": SAME, "own": OWN, "scaling": tables.SCALING}
+SECTIONS = {"same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
 NAMES = ("speed.json", "speed.svg", "scaling.svg")
 
 
@@ -42,7 +42,7 @@ def several(names: Sequence[str], measure: Callable[[str], tuple[list[Any], list
         found["rows"] += rows
         found["skipped"] += skipped
         for row in rows:
-            side = row["side"] if row["against"] == "bare loop" else f"{row['side']} / {row['against']}"
+            side = row["side"] if row["against"] in (BARE, BEST_BARE) else f"{row['side']} / {row['against']}"
             print(f"  {name:<46}{side:<24}{row['rate']:>9.1f}/s{row['other']:>9.1f}/s   {tables.cell(row)}", flush=True)
     return found
 
@@ -53,12 +53,13 @@ def section(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if name == "scaling":
         curves = {curve: scaling.CURVES[curve] for curve in arguments.curves}
         return scaling.measured(turns, curves=curves, updates=scaling.UPDATES)
-    if name == "same":
-        cases = {case.name: case for case in CASES if case.workload in arguments.workloads}
+    if name in ("same", "cores"):
+        wanted = [case for case in CASES if case.workload in arguments.workloads]
+        cases = {case.name: case for case in wanted if name == "same" or case.name == case.workload}
         gaps = [{"case": "all", "side": name, "why": why} for name in EXECUTORS if (why := missing(name))]
         for gap in gaps:
             print(f"  no {gap['side']}: {gap['why']}", flush=True)
-        found = several(list(cases), lambda case: ratios.compared(cases[case], turns))
+        found = several(list(cases), lambda case: ratios.compared(cases[case], turns, kind=SECTIONS[name]))
         return {"rows": found["rows"], "skipped": gaps + found["skipped"]}
     others, gaps = {}, []
     for other in arguments.others:
@@ -78,7 +79,7 @@ def turns_of(name: str, asked: int) -> int:
     >>> turns_of("same", 7), turns_of("own", 7), turns_of("scaling", 3)
     (7, 5, 3)
     """
-    return asked if name == "same" else min(asked, 5)
+    return asked if name in ("same", "cores") else min(asked, 5)
 
 
 def command(given: Sequence[str]) -> str:

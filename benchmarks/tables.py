@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.cases import BARE, GOALS, OWN, SAME, Goal
+from benchmarks.cases import BARE, BEST_BARE, CORES, GOALS, OWN, SAME, Goal
 from benchmarks.machine import described
 from benchmarks.others.environments import OTHERS
 from benchmarks.scaling import FLAT, TITLES
@@ -19,6 +19,10 @@ NOTES = {
         "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
         "fused SGD, tensors indexed by a permutation, FedAvg in place. Ours is timed from the end of its first round "
         "to the end of its last, the bare loop on the jobs of the same rounds; what comes before has its own table."
+    ),
+    CORES: (
+        "The same where torch may use all cores: executors compute on as many threads, the bare loop takes a turn on "
+        "one thread and a turn on all, and ratios are over the one that is faster by its median."
     ),
     OWN: (
         "Every side in new processes, in turns, with no setting of memory or threads in the environment but one thread "
@@ -78,10 +82,10 @@ def ratios(section: Record) -> str:
     found = {(row["case"], row["side"], row["against"]): row for row in rows}
     lines = []
     for case in cases:
-        bare = next((row["other"] for row in rows if row["case"] == case and row["against"] == BARE), None)
+        bare = next((row["other"] for row in rows if row["case"] == case and row["against"] in (BARE, BEST_BARE)), None)
         cells = [found.get((case, *column)) for column in columns]
         lines.append([title(case), "" if bare is None else number(bare), *map(cell, cells)])
-    sides = [side if against == BARE else f"{side} / {against}" for side, against in columns]
+    sides = [side if against in (BARE, BEST_BARE) else f"{side} / {against}" for side, against in columns]
     return table(["workload", "bare loop, updates/s", *sides], lines)
 
 
@@ -173,7 +177,7 @@ def workloads() -> str:
 def page(record: Record) -> str:
     """Return everything a page shows of a record."""
     parts = []
-    names = {SAME: "In one process", OWN: "In processes of their own", SCALING: "Scaling"}
+    names = {SAME: "In one process", CORES: "On all cores", OWN: "In processes of their own", SCALING: "Scaling"}
     for kind, head in names.items():
         section = record.get(kind)
         if section is None:
@@ -181,7 +185,7 @@ def page(record: Record) -> str:
         shown = scaling(section) if kind == SCALING else ratios(section)
         text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns. {described(section['machine'])}."]
         text += [NOTES[kind], shown, PICTURES.get(kind, "")]
-        if kind == SAME:
+        if kind in (SAME, CORES):
             text += [preparation(section), fell_back(section)]
         if kind == OWN:
             text += [other_settings(section)]

@@ -16,6 +16,8 @@ from torch.utils.data import Dataset
 
 _GATHERED_AT_ONCE = 1 << 22
 """Bytes of batches that are gathered together: what stays in a processor's cache until it is used."""
+_ALIGNED = 64
+"""Bytes at whose multiples torch's own tensors begin."""
 
 
 class Examples(ABC):
@@ -74,12 +76,14 @@ class TensorExamples(Examples):
         return self._collated(self._gather(self._rows.index_select(0, positions)))
 
     def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
-        """Yield batches that are views of rows gathered for them."""
+        """Yield batches that are views of rows gathered for them; where views begin anywhere, each is copied."""
         if not count:
             return
         rows = self._rows.index_select(0, order[: size * count])
-        batch_bytes = size * sum(t.element_size() * (t.numel() // max(1, t.shape[0])) for t in self._tensors)
-        for several in torch.split(rows, size * max(1, _GATHERED_AT_ONCE // max(1, batch_bytes))):
+        sizes = [size * t.element_size() * (t.numel() // max(1, t.shape[0])) for t in self._tensors]
+        even = all(one % _ALIGNED == 0 for one in sizes)  # sums over numbers that begin elsewhere round otherwise
+        at_once = max(1, _GATHERED_AT_ONCE // max(1, sum(sizes))) if even else 1
+        for several in torch.split(rows, size * at_once):
             pieces = [torch.split(t, size) for t in self._gather(several)]
             for batch in zip(*pieces, strict=True):
                 yield self._collated(list(batch))

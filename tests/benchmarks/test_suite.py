@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import guard, processes, ratios, scaling, suite, tables
-from benchmarks.cases import BARE, BEST, GOALS, OWN, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, GOALS, OWN, SAME, Case
 from benchmarks.others import environments
 from benchmarks.rates import Timed, missing
 from benchmarks.workloads import WORKLOADS
@@ -94,6 +94,21 @@ def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.Monk
     rows, skipped = ratios.compared(TINY[0], 1, say=lambda text: None)
     assert [gap["side"] for gap in skipped] == ["auto"]
     assert BARE in {row["against"] for row in rows}
+
+
+def test_on_all_cores_the_better_bare_loop_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ratios.os, "cpu_count", lambda: 2)
+    threads = torch.get_num_threads()
+    rows, skipped = ratios.compared(TINY[0], 1, say=lambda text: None, kind=CORES)
+    assert not skipped
+    assert [(row["side"], row["against"]) for row in rows] == [
+        ("sequential", BEST_BARE),
+        ("auto", BEST_BARE),
+        ("auto", BEST),
+    ]
+    assert torch.get_num_threads() == threads
+    taken = {BARE: [2.0], f"{BARE}, 2 threads": [3.0], "sequential": [6.0]}
+    assert [row["ratio"] for row in ratios.rows_of(CORES, "mlp", taken)] == [2.0]
 
 
 def test_rates_leave_out_the_first_round() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,21 @@ BLOCK = 32768
 HEADER = 7
 
 
-def records(path: Path) -> Iterator[Any]:
-    """Yield the protobuf records of a file."""
+PATIENCE = 5.0
+"""Seconds: a run's process writes the end of its file on its own, after the run has been told to end."""
+
+
+def records(path: Path) -> list[Any]:
+    """Return the protobuf records of a file, which ends with the run's exit where nothing has killed it."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        found = list(_written(path))
+        if found and found[-1].WhichOneof("record_type") == "exit" or time.monotonic() > until:
+            return found
+        time.sleep(0.1)
+
+
+def _written(path: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
     raw = path.read_bytes()
