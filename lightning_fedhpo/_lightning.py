@@ -43,6 +43,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import OneCycleLR
 
 from lightning_fedhpo import processes, ranks
+from lightning_fedhpo.board import LostProcessError
 from lightning_fedhpo.types import ClientResult, Job
 
 if TYPE_CHECKING:
@@ -907,7 +908,7 @@ def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
         if trainer.received_sigterm:
             raise SIGTERMException from error
         who = processes.fallen(started(trainer)) or "another process"
-        raise ranks.LostProcessError(
+        raise LostProcessError(
             f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it."
         ) from error
 

@@ -11,7 +11,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from torch import Tensor, distributed
 from torchmetrics import Metric
 
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.board import Board, LostProcessError, Place, able
 from lightning_fedhpo.types import ClientResult, Job
 
 TOLERANCE = 1.03
@@ -33,13 +34,11 @@ TOLERANCE = 1.03
 ROOM = 1 << 14
 """Bytes of a process that go round at once: some fifty results."""
 _HEAD = 8
+_SUMMED_BY_ALL = 8
+"""Processes up to which each sums up what all have, where they share memory; more share the work of it."""
 _CARRIED = {torch.float32, torch.float64}
 _TOLD = "_told_by_the_first_process"
 _TRANSPORT = str(Path(distributed.__file__).parent)
-
-
-class LostProcessError(RuntimeError):
-    """Another process of the run has ended without a word."""
 
 
 # ------------------------------------------------------------------ who runs what
@@ -208,28 +207,87 @@ def gather(value: Any) -> list[Any]:
 
 def _all_gathered(own: bytes, size: int) -> list[bytes]:
     """Return everybody's bytes, filled up to one size."""
+    sent = torch.frombuffer(bytearray(own.ljust(size, b"\0")), dtype=torch.uint8)
+    board = _board()
+    if board is not None and board.takes(size):
+        return [one.numpy().tobytes() for one in board.exchange([sent])]
     on_gpu = distributed.get_backend() == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    sent = torch.frombuffer(bytearray(own.ljust(size, b"\0")), dtype=torch.uint8).to(device)
+    sent = sent.to(torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu"))
     received = [torch.empty_like(sent) for _ in range(world())]
     distributed.all_gather(received, sent)
     return [one.cpu().numpy().tobytes() for one in received]
+
+
+_boards: dict[Any, Board | None] = {}
+"""The present group of processes, and the memory that they share where they are all of one machine."""
+
+
+def _board() -> Board | None:
+    group = distributed.group.WORLD
+    if group not in _boards:
+        for old in filter(None, _boards.values()):
+            old.close()
+        _boards.clear()
+        _boards[group] = _made()
+    return _boards[group]
+
+
+def _made() -> Board | None:
+    """Return the memory that all processes share, None where it is not the same for all."""
+    capacity, own, board = _HEAD + ROOM, None, None
+    if able() and distributed.get_backend() == "gloo":
+        with suppress(OSError):
+            own = Place(capacity)
+    node = socket.gethostname(), os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    said: list[Any] = [None] * world()
+    distributed.all_gather_object(said, (node, own and str(own.path)))
+    paths = [path for other, path in said if other == node and path]
+    if own is not None and len(paths) == world():
+        with suppress(OSError):
+            board = Board(own, paths, rank(), capacity)
+    distributed.all_gather_object(said, board is not None)
+    if own is not None:
+        own.remove()
+    return board if all(said) else None
 
 
 @torch.no_grad()
 def reduced(tensors: Sequence[Tensor], operation: Any) -> list[Callable[[], None]]:
     """Begin to reduce tensors over all processes, one flat tensor a type of number; return what ends it, in place."""
     begun: list[Callable[[], None]] = []
+    board = _board() if world() <= _SUMMED_BY_ALL else None
     for carrier in dict.fromkeys(_carrier(tensor) for tensor in tensors):
         ours = [tensor for tensor in tensors if _carrier(tensor) == carrier]
-        flat = torch.cat([_real(tensor).reshape(-1).to(carrier) for tensor in ours])
-        begun.append(partial(_take, ours, flat, distributed.all_reduce(flat, operation, async_op=True)))
+        parts = [_real(tensor).reshape(-1).to(carrier) for tensor in ours]
+        size = sum(part.numel() for part in parts) * carrier.itemsize
+        if not size:
+            continue
+        if board is not None and board.takes(size):
+            _put(ours, _reduced_here([one.view(carrier) for one in board.exchange(parts)], operation))
+        else:
+            flat = torch.cat(parts)
+            begun.append(partial(_take, ours, flat, distributed.all_reduce(flat, operation, async_op=True)))
     return begun
+
+
+def _reduced_here(everyone: Sequence[Tensor], operation: Any) -> Tensor:
+    """Reduce what all processes have, in the order of the ranks: to the same bits in each."""
+    found = everyone[0].clone()
+    for other in everyone[1:]:
+        if operation == distributed.ReduceOp.SUM:
+            found.add_(other)
+        else:
+            torch.maximum(found, other, out=found)
+    return found
 
 
 @torch.no_grad()
 def _take(tensors: Sequence[Tensor], flat: Tensor, work: Any) -> None:
     work.wait()
+    _put(tensors, flat)
+
+
+def _put(tensors: Sequence[Tensor], flat: Tensor) -> None:
     pieces = torch.split(flat, [_real(tensor).numel() for tensor in tensors])
     for tensor, piece in zip(tensors, pieces, strict=True):
         _real(tensor).copy_(piece.view(_real(tensor).shape))

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import assembly, processes, ranks
+from lightning_fedhpo.board import LostProcessError
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
@@ -142,7 +143,7 @@ def hydra_overrides() -> list[str]:
 
 def readable(error: BaseException) -> bool:
     """Say whether an error's message is all that its reader needs: it was raised to tell about a wrong setting."""
-    if isinstance(error, MisconfigurationException | OmegaConfBaseException | ranks.LostProcessError):
+    if isinstance(error, MisconfigurationException | OmegaConfBaseException | LostProcessError):
         return True
     if error.__cause__ is not None and readable(error.__cause__):
         return True

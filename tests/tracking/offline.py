@@ -42,6 +42,8 @@ def _written(path: Path) -> Iterator[Any]:
             place += left
             continue
         _, length, kind = struct.unpack("<IHB", raw[place : place + HEADER])
+        if place + HEADER + length > len(raw):
+            return  # the rest is still to come
         parts += raw[place + HEADER : place + HEADER + length]
         place += HEADER + length
         if kind in (1, 4):

@@ -1,0 +1,148 @@
+"""Memory that the processes of one machine share, for what goes round between them once a round.
+
+Over a socket, a model of a hundred thousand numbers takes milliseconds to go round, which small models feel. Here every
+process has a file in memory that the others read: it writes what it has to say, then the number of the exchange, and
+waits until all others have written that number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FOLDER = Path("/dev/shm")
+_HEADER = mmap.PAGESIZE
+_LOOKS = 2000
+"""How often a process looks for the others before it sleeps in between, where every process has a core."""
+_NAP = 5e-5
+_ALIVE = 0.2
+"""Seconds between two looks whether a process that is waited for is still there."""
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the run has ended without a word."""
+
+
+def able() -> bool:
+    """Whether processes of this machine can share memory so: others may see writes in another order."""
+    return FOLDER.is_dir() and os.access(FOLDER, os.W_OK) and platform.machine() in ("x86_64", "AMD64")
+
+
+class Place:
+    """A process's own file, before the others know of it.
+
+    Attributes:
+        path: Where it is; it is gone once everybody has opened it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        import fcntl
+
+        self.file, name = tempfile.mkstemp(dir=FOLDER, prefix="fedhpo-")
+        self.path = Path(name)
+        os.posix_fallocate(self.file, 0, _HEADER + 2 * capacity)
+        fcntl.flock(self.file, fcntl.LOCK_EX)  # until the process ends, however it does
+
+    def remove(self) -> None:
+        """Take the file's name away; who has opened it keeps it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+class Board:
+    """What the processes have to say, side by side.
+
+    Args:
+        own: This process's file.
+        paths: Everybody's, by rank.
+        rank: This process's number.
+        capacity: Bytes that a process may say at once, to begin with; the same for all.
+    """
+
+    def __init__(self, own: Place, paths: Sequence[str], rank: int, capacity: int) -> None:
+        self._rank = rank
+        self._files = [own.file if place == rank else os.open(path, os.O_RDWR) for place, path in enumerate(paths)]
+        self._base, self._capacity, self._most = _HEADER, capacity, float("inf")
+        self._maps = [mmap.mmap(file, _HEADER + 2 * capacity) for file in self._files]
+        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in self._maps]
+        self._looks = _LOOKS if len(paths) <= (os.cpu_count() or 1) else 10
+        self._step = 0
+
+    def takes(self, size: int) -> bool:
+        """Whether everybody can say so many bytes at once; room for them is made."""
+        if size > self._capacity and size <= self._most:
+            self._grow(size)
+        return size <= self._capacity
+
+    def exchange(self, own: Sequence[Tensor]) -> list[Tensor]:
+        """Return everybody's bytes: views that hold until the next exchange.
+
+        Args:
+            own: Tensors of one dimension, which lie behind each other then: as many bytes of every process.
+        """
+        self._step += 1
+        place = self._base + self._step % 2 * self._capacity
+        sizes = [part.numel() * part.element_size() for part in own]
+        size = sum(sizes)
+        written = torch.frombuffer(self._maps[self._rank], dtype=torch.uint8, offset=place, count=size)
+        for part, target in zip(own, torch.split(written, sizes), strict=True):
+            target.copy_(part.view(torch.uint8))
+        self._counters[self._rank][0] = self._step
+        for other in range(len(self._files)):
+            self._wait_for(other)
+        return [torch.frombuffer(held, dtype=torch.uint8, offset=place, count=size) for held in self._maps]
+
+    def _grow(self, size: int) -> None:
+        """Make room behind what was there before, which another may still be reading."""
+        base = self._base + 2 * self._capacity
+        capacity = max(size, 2 * self._capacity)
+        try:
+            os.posix_fallocate(self._files[self._rank], base, 2 * capacity)
+            able = True
+        except OSError:  # no memory left, or less than its limit
+            able = False
+        said = self.exchange([torch.tensor([able], dtype=torch.uint8)])
+        if not all(bool(one) for one in said):
+            self._most = self._capacity
+            return
+        self._base, self._capacity = base, capacity
+        self._maps = [mmap.mmap(file, base + 2 * capacity) for file in self._files]
+        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in self._maps]
+
+    def _wait_for(self, other: int) -> None:
+        counter, step = self._counters[other], self._step
+        for _ in range(self._looks):
+            if counter[0] >= step:
+                return
+        looked = time.monotonic()
+        while counter[0] < step:
+            time.sleep(_NAP)
+            if time.monotonic() - looked > _ALIVE:
+                looked = time.monotonic()
+                if self._is_gone(other) and counter[0] < step:
+                    raise LostProcessError(f"process {other} of the run is gone")
+
+    def _is_gone(self, other: int) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(self._files[other], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.flock(self._files[other], fcntl.LOCK_UN)
+        return True
+
+    def close(self) -> None:
+        """Let go of the files; the memory goes with the last view of it."""
+        for file in self._files:
+            os.close(file)

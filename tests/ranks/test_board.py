@@ -1,0 +1,87 @@
+"""What processes of one machine tell each other through memory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import board
+from lightning_fedhpo.board import Board, LostProcessError, Place
+
+pytestmark = pytest.mark.skipif(not board.able(), reason="no memory that processes can share")
+CAPACITY = 64
+
+
+def boards(count: int) -> list[Board]:
+    """Return the boards of so many processes; threads stand in for them."""
+    places = [Place(CAPACITY) for _ in range(count)]
+    paths = [str(place.path) for place in places]
+    found = [Board(place, paths, rank, CAPACITY) for rank, place in enumerate(places)]
+    for place in places:
+        place.remove()
+    assert not any(os.path.exists(path) for path in paths)
+    return found
+
+
+def at_once(found: list[Board], act: Callable[[int, Board], Any]) -> list[Any]:
+    """Let every process act."""
+    with ThreadPoolExecutor(len(found)) as pool:
+        return list(pool.map(act, range(len(found)), found))
+
+
+def test_everybody_has_what_everybody_says() -> None:
+    def act(rank: int, one: Board) -> list[list[list[float]]]:
+        heard = []
+        for step in range(50):
+            parts = [torch.tensor([float(rank), float(step)]), torch.full((3,), float(rank * step))]
+            heard.append([view.view(torch.float32).tolist() for view in one.exchange(parts)])
+        return heard
+
+    wanted = [[[rank, step, *[rank * step] * 3] for rank in range(3)] for step in range(50)]
+    assert at_once(boards(3), act) == [wanted] * 3
+
+
+def test_room_grows_while_others_still_read() -> None:
+    def act(rank: int, one: Board) -> list[Tensor]:
+        kept = []
+        for size in (10, CAPACITY + 1, 5, 10_000, 20_001, 3):
+            assert one.takes(size)
+            everyone = one.exchange([torch.full((size,), rank + size % 7, dtype=torch.uint8)])
+            kept += [view.clone() for view in everyone]
+        return kept
+
+    first, second = at_once(boards(2), act)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert [(len(one), int(one[0])) for one in first[6:8]] == [(10_000, 10_000 % 7), (10_000, 1 + 10_000 % 7)]
+
+
+def test_where_one_has_no_room_nobody_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = boards(2)
+    reserve, short = os.posix_fallocate, found[1]._files[1]
+
+    def refusing(file: int, offset: int, length: int) -> None:
+        if file == short:
+            raise OSError(28, "No space left on device")
+        reserve(file, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", refusing)
+    assert at_once(found, lambda rank, one: one.takes(1_000)) == [False, False]
+    monkeypatch.undo()
+    assert at_once(found, lambda rank, one: one.takes(1_000)) == [False, False]  # both know, without asking again
+    assert at_once(found, lambda rank, one: one.takes(CAPACITY)) == [True, True]
+    said = at_once(found, lambda rank, one: [int(v[0]) for v in one.exchange([torch.tensor([rank + 1]).byte()])])
+    assert said == [[1, 2], [1, 2]]
+
+
+def test_a_process_that_is_gone_is_missed() -> None:
+    first, second = boards(2)
+    fcntl.flock(second._files[1], fcntl.LOCK_UN)  # what the system does when a process ends, however it does
+    with pytest.raises(LostProcessError, match="process 1 of the run is gone"):
+        first.exchange([torch.zeros(3)])
