@@ -116,8 +116,7 @@ def vectorized(
         binding.restore()
     graph = next(graph for (stage, _, _), graph in programs.graphs.items() if stage == "training")
     examples = next(lanes * width for stage, lanes, width in programs.graphs if stage == "training")
-    programs.forget()
-    programs.compiles = compiles
+    programs.run_as_it_is(compiles)
     found = VectorizedExecutor(sequential, programs, limits, monitor, memory, bytes_made(graph.graph) // examples)
     found.copies = copied(graph.graph)
     return found
@@ -215,7 +214,6 @@ def _prove(
     executor.programs.without_dropout = True
     _wipe(sequential)
     with ExitStack() as stack:
-        stack.callback(setattr, executor.programs, "without_dropout", False)
         stack.enter_context(executor.briefly(STEPS_COMPARED))
         stack.enter_context(sequential.briefly(STEPS_COMPARED))
         together = executor.together(jobs, {0: arm}, context)

@@ -7,6 +7,7 @@ of every job; a validation program adds up what is logged. There is one for each
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace
+from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
@@ -82,6 +84,7 @@ class Programs:
         self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
         self.compiles = compiles
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
+        self._templates: dict[str, list[Template]] = defaultdict(list)
         self._programs: dict[tuple[str, int, int], Program] = {}
         self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
         self.logs: dict[str, list[str]] = {"training": [], "validation": []}
@@ -93,6 +96,14 @@ class Programs:
         """Trace anew: the module is not what it was."""
         self._programs.clear()
         self.graphs.clear()
+        self._templates.clear()
+
+    def run_as_it_is(self, compiles: bool) -> None:
+        """Go on to the run: with dropout, and compiled if that is asked for."""
+        self.compiles, self.without_dropout = compiles, False
+        self._programs.clear()
+        if self.has_dropout:
+            self.forget()
 
     def leave(self, weights: Sequence[int]) -> None:
         """Leave these weights as they are: the optimizer does, where there is no gradient."""
@@ -150,18 +161,31 @@ class Programs:
         program(*inputs)
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        copies = [tensor.clone() for tensor in inputs]
-        with self._posed(key[0]), torch.no_grad():
-            graph = trace(self._training if key[0] == "training" else self._validation, copies)
-        self.graphs[key] = graph
+        graph = self.graphs.get(key) or self._foretold(key) or self._traced(key, [tensor.clone() for tensor in inputs])
         if not self.compiles:
             return graph
         try:
-            return compiled(graph, copies)
+            return compiled(graph, [tensor.clone() for tensor in inputs])
         except Exception as error:
             self.compiles = False
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
             return graph
+
+    def _foretold(self, key: tuple[str, int, int]) -> GraphModule | None:
+        """Return a step for a shape without tracing it, where traces of others have told how."""
+        stage, *shape = key
+        template = next((one for one in self._templates[stage] if one.covers((shape[0], shape[1]))), None)
+        return None if template is None else template.graph((shape[0], shape[1]))
+
+    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> GraphModule:
+        with self._posed(key[0]), torch.no_grad():
+            graph = trace(self._training if key[0] == "training" else self._validation, inputs)
+        self.graphs[key] = graph
+        others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
+        template = template_of(others)
+        if template is not None:
+            self._templates[key[0]].insert(0, template)
+        return graph
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """One step; the inputs in order.
