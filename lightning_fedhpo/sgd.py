@@ -110,16 +110,15 @@ def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool])
         grad = parameter.grad
         if grad is None:
             continue
-        if not (fusing and fits and grad.layout is torch.strided and grad.is_contiguous()):
+        buffer = state[parameter].get("momentum_buffer") if momentum else None
+        if not (fusing and fits and _in_order(grad) and (buffer is None or _in_order(buffer))):
             _step_of(parameter, grad, group, state)
             continue
         taken = begun
         if momentum:
-            own = state[parameter]
-            buffer = own.get("momentum_buffer")
             if buffer is None:
                 taken, buffer = beginning, torch.empty_like(parameter)
-                own["momentum_buffer"] = buffer
+                state[parameter]["momentum_buffer"] = buffer
             taken.buffers.append(buffer)
         taken.parameters.append(parameter)
         taken.grads.append(grad)
@@ -135,6 +134,10 @@ def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool])
                 maximize=False,
                 is_first_step=taken is beginning,
             )
+
+
+def _in_order(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.is_contiguous()
 
 
 class _Taken(NamedTuple):

@@ -124,3 +124,18 @@ def _scheduled(optimizer: SGD) -> SGD:
 def _hooked(optimizer: SGD) -> SGD:
     optimizer.register_step_post_hook(lambda *arguments: None)
     return optimizer
+
+
+def test_gradients_and_buffers_in_another_order() -> None:
+    ends = []
+    for by_hand in (False, True):
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(64, 32))
+        optimizer = SGD([weight], lr=0.1, momentum=0.9)
+        step = plain_sgd(optimizer) if by_hand else optimizer.step
+        assert step is not None
+        for number in range(4):
+            weight.grad = torch.randn(32, 64).T if number == 0 else torch.randn(64, 32)
+            step()
+        ends.append([weight.detach(), optimizer.state[weight]["momentum_buffer"]])
+    assert same(ends[1], ends[0])

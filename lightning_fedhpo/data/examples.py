@@ -47,7 +47,7 @@ class Examples(ABC):
 
     @abstractmethod
     def slice(self, start: int, stop: int) -> Any:
-        """Return the collated batch of consecutive positions; where there are tensors, it is made of views."""
+        """Return the collated batch of consecutive positions."""
 
 
 class TensorExamples(Examples):
@@ -59,14 +59,13 @@ class TensorExamples(Examples):
         rows: Which rows belong to the client.
     """
 
-    __slots__ = ("_elsewhere", "_gathered", "_keys", "_rows", "_tensors")
+    __slots__ = ("_elsewhere", "_keys", "_rows", "_tensors")
 
     def __init__(self, tensors: Sequence[Tensor], keys: Sequence[str] | None, rows: Tensor) -> None:
         self._elsewhere = not all([t.is_cpu for t in tensors])
         self._tensors = tensors
         self._rows = rows
         self._keys = keys
-        self._gathered: list[Tensor] | None = None
 
     def __len__(self) -> int:
         return self._rows.shape[0]
@@ -84,15 +83,14 @@ class TensorExamples(Examples):
         even = all(one % _ALIGNED == 0 for one in sizes)  # sums over numbers that begin elsewhere round otherwise
         at_once = max(1, _GATHERED_AT_ONCE // max(1, sum(sizes))) if even else 1
         for several in torch.split(rows, size * at_once):
-            pieces = [torch.split(t, size) for t in self._gather(several)]
+            # A batch is a user's to write into: `data` is not the view that a piece would be for autograd.
+            pieces = [[piece.data for piece in torch.split(t, size)] for t in self._gather(several)]
             for batch in zip(*pieces, strict=True):
                 yield self._collated(list(batch))
 
     def slice(self, start: int, stop: int) -> Any:
-        """Return a batch of views."""
-        if self._gathered is None:
-            self._gathered = self._gather(self._rows)
-        return self._collated([t[start:stop] for t in self._gathered])
+        """Return a batch of copied rows: a step may write into it."""
+        return self._collated(self._gather(self._rows[start:stop]))
 
     def _gather(self, rows: Tensor) -> list[Tensor]:
         if self._elsewhere:

@@ -116,7 +116,8 @@ class Programs:
         assert step is not None  # noqa: S101 - as above
         columns = [column[rows] for column in self.columns[stage]]
         with self._posed(stage), HashedDropout():
-            singles = [step(list(weights), [column[place] for column in columns]) for place in range(len(rows))]
+            # Copies: a step may write into its batch.
+            singles = [step(list(weights), [column[place].clone() for column in columns]) for place in range(len(rows))]
             loss, logs = step.on_batch(list(weights), columns)
         pairs = {"its loss": (loss, [one for one, _ in singles])}
         pairs |= {
@@ -131,7 +132,7 @@ class Programs:
         """Run one example, to learn what is logged and whether there is dropout."""
         step = self._steps[stage]
         assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
-        columns = [column[0] for column in self.columns[stage]]
+        columns = [column[0].clone() for column in self.columns[stage]]
         with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
             _, logs = step(list(weights), columns)
         self.logs[stage] = list(logs)

@@ -214,7 +214,7 @@ class VectorizedExecutor(SequentialExecutor):
         for name, held in zip(programs.last_too, last, strict=True):
             train |= {f"{name}_epoch": train[name], f"{name}_step": held.tolist()}
         after = self._scores(weights, own, jobs) if scored else {}
-        norms = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in weights])
+        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(count, -1), dim=1) for tensor in weights])
         return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())
 
     def _scores(

@@ -146,10 +146,24 @@ def test_pooled_training_is_shuffled_by_the_seed() -> None:
     assert firsts(0) != firsts(1)
 
 
-def test_slices_of_tensors_are_views() -> None:
+def test_batches_are_the_users_to_write_into() -> None:
     examples = FederatedData((X, Y), Iid(4)).examples(0)
-    whole, some = examples.slice(0, len(examples)), examples.slice(2, 5)
-    assert some[0].data_ptr() == whole[0][2].data_ptr()
+    scale, order = torch.ones((), requires_grad=True), torch.arange(len(examples))
+    before = examples.slice(0, len(examples))[0].clone()
+    for batch in (examples.slice(0, 3), examples.take(torch.arange(3)), *examples.batches(order, 3, 2)):
+        batch[0].mul_(5.0).mul_(scale)  # autograd does not let a view be one of several
+    assert torch.equal(examples.slice(0, len(examples))[0], before)
+
+
+def test_batches_of_an_epoch_are_its_rows_in_order() -> None:
+    examples = FederatedData((X, Y), Iid(4)).examples(0)
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
+    found = list(examples.batches(order, 4, 3))
+    for place, (x, y) in enumerate(found):
+        theirs = examples.take(order[4 * place : 4 * place + 4])
+        assert torch.equal(x, theirs[0]) and torch.equal(y, theirs[1])
+    assert len(found) == 3
+    assert list(examples.batches(order, 4, 0)) == []
 
 
 def test_ragged_examples_need_a_collate_fn_and_get_it() -> None:

@@ -236,3 +236,29 @@ def test_a_client_that_fails_is_named_or_left_out() -> None:
     assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7]
     with pytest.warns(UserWarning, match="goes on"), pytest.raises(RuntimeError, match="client 7 failed in round 0"):
         run(PLAIN, Net(), data=clients(broken), cohort=8)
+
+
+class Writes(Net):
+    """Scales a batch where it lies, by a number and by a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.5))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        batch[0].mul_(0.5).add_(1).mul_(self.factor)
+        return loss(self, batch)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", functional.cross_entropy(self(batch[0].add_(1)), batch[1]))
+
+
+def test_a_step_may_write_into_its_batch() -> None:
+    ends = []
+    for executor in ("sequential", PLAIN):
+        held = {}
+        data = clients(lambda x, y, held=held: held.update(x=x))
+        before = held["x"].clone()
+        ends.append(run(executor, Writes(), data=data))
+        assert torch.equal(held["x"], before)
+    agree(*ends)
