@@ -13,7 +13,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +50,13 @@ class Place:
 
         self.file, name = tempfile.mkstemp(dir=FOLDER, prefix="fedhpo-")
         self.path = Path(name)
-        os.posix_fallocate(self.file, 0, _HEADER + 2 * capacity)
-        fcntl.flock(self.file, fcntl.LOCK_EX)  # until the process ends, however it does
+        try:
+            os.posix_fallocate(self.file, 0, _HEADER + 2 * capacity)
+            fcntl.flock(self.file, fcntl.LOCK_EX)  # until the process ends, and what it has forked
+        except OSError:
+            os.close(self.file)
+            self.remove()
+            raise
 
     def remove(self) -> None:
         """Take the file's name away; who has opened it keeps it."""
@@ -106,18 +111,23 @@ class Board:
         """Make room behind what was there before, which another may still be reading."""
         base = self._base + 2 * self._capacity
         capacity = max(size, 2 * self._capacity)
-        try:
-            os.posix_fallocate(self._files[self._rank], base, 2 * capacity)
-            able = True
-        except OSError:  # no memory left, or less than its limit
-            able = False
-        said = self.exchange([torch.tensor([able], dtype=torch.uint8)])
-        if not all(bool(one) for one in said):
+        maps: list[mmap.mmap] = []
+        if not self._all(lambda: os.posix_fallocate(self._files[self._rank], base, 2 * capacity)) or not self._all(
+            lambda: maps.extend(mmap.mmap(file, base + 2 * capacity) for file in self._files)
+        ):
             self._most = self._capacity
             return
-        self._base, self._capacity = base, capacity
-        self._maps = [mmap.mmap(file, base + 2 * capacity) for file in self._files]
-        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in self._maps]
+        self._base, self._capacity, self._maps = base, capacity, maps
+        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in maps]
+
+    def _all(self, act: Callable[[], None]) -> bool:
+        """Whether everybody could do something that the system may have no memory for."""
+        try:
+            act()
+            able = True
+        except OSError:
+            able = False
+        return all(bool(one) for one in self.exchange([torch.tensor([able], dtype=torch.uint8)]))
 
     def _wait_for(self, other: int) -> None:
         counter, step = self._counters[other], self._step
@@ -143,6 +153,9 @@ class Board:
         return True
 
     def close(self) -> None:
-        """Let go of the files; the memory goes with the last view of it."""
+        """Let go of the files, as a process does that ends; the memory goes with the last view of it."""
+        import fcntl
+
+        fcntl.flock(self._files[self._rank], fcntl.LOCK_UN)
         for file in self._files:
             os.close(file)

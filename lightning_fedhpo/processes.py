@@ -33,7 +33,7 @@ def fallen(children: Sequence[Popen[bytes]]) -> str:
     for _ in range(10):  # the connection breaks a little before the system tells of the process
         if is_orphan():
             return "the first process"
-        ended = [(rank, code) for rank, child in enumerate(children, 1) if (code := child.poll())]
+        ended = [(rank, code) for rank, child in enumerate(children, 1) if (code := child.poll()) is not None]
         if ended or not (children or _known["parent"]):
             break
         time.sleep(0.1)
@@ -100,6 +100,7 @@ def is_orphan() -> bool:
 
 def part(children: Sequence[Popen[bytes]], seconds: float = PARTING) -> None:
     """Wait for processes to end by themselves, and end those that do not."""
+    ranks.let_go()
     last = time.monotonic() + seconds
     for child in children:
         try:

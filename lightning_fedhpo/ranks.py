@@ -225,9 +225,7 @@ _boards: dict[Any, Board | None] = {}
 def _board() -> Board | None:
     group = distributed.group.WORLD
     if group not in _boards:
-        for old in filter(None, _boards.values()):
-            old.close()
-        _boards.clear()
+        let_go()
         _boards[group] = _made()
     return _boards[group]
 
@@ -240,15 +238,30 @@ def _made() -> Board | None:
             own = Place(capacity)
     node = socket.gethostname(), os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
     said: list[Any] = [None] * world()
-    distributed.all_gather_object(said, (node, own and str(own.path)))
-    paths = [path for other, path in said if other == node and path]
-    if own is not None and len(paths) == world():
-        with suppress(OSError):
-            board = Board(own, paths, rank(), capacity)
-    distributed.all_gather_object(said, board is not None)
-    if own is not None:
-        own.remove()
-    return board if all(said) else None
+    try:
+        distributed.all_gather_object(said, (node, own and str(own.path)))
+        paths = [path for other, path in said if other == node and path]
+        if own is not None and len(paths) == world():
+            with suppress(OSError):
+                board = Board(own, paths, rank(), capacity)
+        distributed.all_gather_object(said, board is not None)
+    finally:
+        if own is not None:
+            own.remove()
+    if all(said):
+        return board
+    if board is not None:
+        board.close()
+    elif own is not None:
+        os.close(own.file)
+    return None
+
+
+def let_go() -> None:
+    """Say nothing any more: who still waits for this process learns that it is gone."""
+    for board in filter(None, _boards.values()):
+        board.close()
+    _boards.clear()
 
 
 @torch.no_grad()

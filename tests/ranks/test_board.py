@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,39 @@ def test_where_one_has_no_room_nobody_takes_more(monkeypatch: pytest.MonkeyPatch
     assert at_once(found, lambda rank, one: one.takes(CAPACITY)) == [True, True]
     said = at_once(found, lambda rank, one: [int(v[0]) for v in one.exchange([torch.tensor([rank + 1]).byte()])])
     assert said == [[1, 2], [1, 2]]
+
+
+def test_where_one_cannot_map_more_nobody_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = boards(2)
+    mapped, short = board.mmap.mmap, found[1]._files[0]
+
+    def refusing(file: int, length: int) -> object:
+        if file == short:
+            raise OSError(12, "Cannot allocate memory")
+        return mapped(file, length)
+
+    monkeypatch.setattr(board.mmap, "mmap", refusing)
+    assert at_once(found, lambda rank, one: one.takes(1_000)) == [False, False]
+    assert at_once(found, lambda rank, one: one.takes(CAPACITY)) == [True, True]
+
+
+def test_a_full_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(file: int, offset: int, length: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(board, "FOLDER", tmp_path)
+    monkeypatch.setattr(os, "posix_fallocate", refusing)
+    with pytest.raises(OSError, match="No space"):
+        Place(CAPACITY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_lets_go_is_missed_at_once() -> None:
+    first, second = boards(2)
+    del second._maps, second._counters  # as a process that ends
+    second.close()
+    with pytest.raises(LostProcessError):
+        first.exchange([torch.zeros(3)])
 
 
 def test_a_process_that_is_gone_is_missed() -> None:
