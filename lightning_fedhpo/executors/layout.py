@@ -20,40 +20,35 @@ aten = torch.ops.aten
 _POOLS = (torch.max_pool2d, functional.max_pool2d)
 
 
-@torch.library.custom_op("lightning_fedhpo::max_pool2d", mutates_args=())
-def _max_pool2d(
-    images: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
-) -> tuple[Tensor, Tensor]:
-    return aten.max_pool2d_with_indices(images, kernel, stride, padding, dilation, ceil)  # type: ignore[no-any-return]
-
-
-@torch.library.custom_op("lightning_fedhpo::max_pool2d_backward", mutates_args=())
-def _max_pool2d_backward(
-    gradient: Tensor,
-    images: Tensor,
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil: bool,
-    where: Tensor,
-) -> Tensor:
-    sizes = kernel, stride, padding, dilation, ceil
-    return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)  # type: ignore[no-any-return]
-
-
-_max_pool2d.register_fake(aten.max_pool2d_with_indices)
-_max_pool2d_backward.register_fake(aten.max_pool2d_with_indices_backward)
-_OPAQUE = {
-    aten.max_pool2d_with_indices.default: torch.ops.lightning_fedhpo.max_pool2d.default,
-    aten.max_pool2d_with_indices_backward.default: torch.ops.lightning_fedhpo.max_pool2d_backward.default,
-}
+_SIZES = "int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
+_OWN: Any = torch.library.Library("lightning_fedhpo", "DEF")  # type: ignore[no-untyped-call]  # torch leaves it untyped
+_OPAQUE: dict[Any, Any] = {}
+"""torch's pooling, and operations of our own that do the same: of these a compiler knows nothing but that."""
+for _name, _schema, _torchs in (
+    ("max_pool2d", f"(Tensor input, {_SIZES}) -> (Tensor, Tensor)", aten.max_pool2d_with_indices.default),
+    (
+        "max_pool2d_backward",
+        f"(Tensor grad_output, Tensor input, {_SIZES}, Tensor indices) -> Tensor",
+        aten.max_pool2d_with_indices_backward.default,
+    ),
+):
+    _OWN.define(_name + _schema)
+    _OWN.impl(_name, _torchs, "CPU")
+    torch.library.register_fake(f"lightning_fedhpo::{_name}", _torchs, lib=_OWN)
+    _OPAQUE[_torchs] = getattr(torch.ops.lightning_fedhpo, _name).default
 
 
 def hide_pooling(graph: Graph) -> None:
-    """Have the compiler call torch's own pooling: what it would make of it itself takes twenty times as long."""
+    """Have a compiler call torch's own pooling: what it would make of it itself takes twenty times as long."""
     for node in graph.nodes:
-        if node.target in _OPAQUE and len(node.args) >= 6:
+        if node.target in _OPAQUE:
+            arguments = node.target._schema.arguments
+            given = {argument.name: argument.default_value for argument in arguments}
+            given |= dict(zip(given, node.args, strict=False)) | node.kwargs
+            kernel = given["kernel_size"]
+            sizes = {name: _pair(given[name]) for name in ("kernel_size", "padding", "dilation")}
+            given |= sizes | {"stride": _pair(given["stride"] or kernel)}
+            node.args, node.kwargs = tuple(given.values()), {}
             node.target = _OPAQUE[node.target]
 
 
@@ -115,7 +110,10 @@ class _Level:
     def merged(self, images: Tensor, dim: int | None) -> Tensor:
         if dim is None:
             images, dim = images.expand(self.size, *images.shape), 0
-        return images.movedim(dim, self.place).flatten(self.place, self.place + 1)
+        images = images.movedim(dim, self.place)
+        if self.place == 0:
+            return images.flatten(0, 1)
+        return images.permute(0, 3, 4, 1, 2).flatten(3).permute(0, 3, 1, 2)  # copied, if at all, with channels inside
 
     def parted(self, images: Tensor) -> Tensor:
         shape = images.shape

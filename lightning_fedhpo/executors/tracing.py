@@ -24,7 +24,19 @@ from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.layout import hide_pooling
 
 Program = Callable[..., Any]
-_CHEAP_VIEWS = ("view", "expand", "reshape", "_unsafe_view")
+_VIEWS = (
+    "view",
+    "expand",
+    "reshape",
+    "_unsafe_view",
+    "permute",
+    "transpose",
+    "squeeze",
+    "unsqueeze",
+    "detach",
+    "alias",
+)
+"""Operations that return what they are given, seen otherwise."""
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:
@@ -94,8 +106,13 @@ def copied(graph: Graph) -> float:
 
 
 def _draws(node: Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags
+    if node.op != "call_function" or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]  # what has tags has one
+        if argument.name == "dropout_p":  # attention, which draws nothing where nothing is to be dropped
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given != 0)
+    return True
 
 
 def _is_mutating(node: Node) -> bool:
@@ -134,20 +151,29 @@ def _is_aten(node: Node) -> bool:
 
 
 def _drop_idle(graph: Graph) -> None:
-    """Leave out operations that return what they were given."""
+    """Leave out operations that return what they, or views that led to them, were given."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
         source = node.args[0]
-        shape, given = _shape(node), _shape(source)
-        name = getattr(node.target, "__name__", "").split(".")[0]
-        same = shape is not None and shape == given
-        idle = same and name in _CHEAP_VIEWS and _stride(node) == _stride(source)
-        idle = idle or (name == "mul" and len(node.args) > 1 and node.args[1] == 1 and _dtype(node) == _dtype(source))
-        idle = idle or name in ("detach", "alias")
-        if idle and not isinstance(node.args[-1], bool):
-            node.replace_all_uses_with(source)
+        if _name(node) == "mul":
+            same = len(node.args) > 1 and node.args[1] == 1 and _dtype(node) == _dtype(source)
+            found = source if same and _shape(node) == _shape(source) and not isinstance(node.args[1], bool) else None
+        else:
+            found = _before(node)
+        if found is not None:
+            node.replace_all_uses_with(found)
             graph.erase_node(node)
+
+
+def _before(node: Node) -> Node | None:
+    """Return the earliest tensor of which a view is the very same, None where there is none."""
+    found, place = None, node
+    while _name(place) in _VIEWS and place.args and isinstance(place.args[0], Node):
+        place = place.args[0]
+        if _shape(place) == _shape(node) is not None and _layout(place) == _layout(node):
+            found = place
+    return found
 
 
 def _share(graph: Graph) -> None:
@@ -171,8 +197,13 @@ def _shape(node: Node) -> Any:
     return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
-def _stride(node: Node) -> Any:
-    return tuple(node.meta["val"].stride())
+def _layout(node: Node) -> Any:
+    value = node.meta["val"]
+    return tuple(value.stride()), value.storage_offset(), value.dtype
+
+
+def _name(node: Node) -> str:
+    return getattr(node.target, "__name__", "").split(".")[0] if node.op == "call_function" else ""
 
 
 def _dtype(node: Node) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace
+from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace, hide_pooling
 from lightning_fedhpo.executors.tracing import compiled, compiler, copied, trace
 
 POOLS = {
@@ -77,5 +78,9 @@ def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
 def test_a_compiled_step_calls_torchs_own_pooling() -> None:
     weights, images = inputs()
     graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2)), (weights, images))
+    hidden = copy.deepcopy(graph.graph)
+    hide_pooling(hidden)
+    names = [str(node.target) for node in hidden.nodes if "pool" in str(node.target)]
+    assert names == ["lightning_fedhpo.max_pool2d.default", "lightning_fedhpo.max_pool2d_backward.default"]
     program = compiled(graph, [weights, images])
     assert torch.allclose(program(weights, images)[0], graph(weights, images)[0], rtol=1e-4, atol=1e-4)

@@ -81,6 +81,17 @@ def agree(one: FederatedLoop, other: FederatedLoop) -> None:
         assert list(row) == list(twin)
 
 
+class Scaled(nn.Module):
+    """A weight without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
 SPACE = SearchSpace(
     client={
         "lr": Float(1e-3, 0.5, log=True),
@@ -124,6 +135,33 @@ CASES: dict[str, Any] = {
         {},
     ),
     "an attribute": lambda: (Net(), [FedEx(SearchSpace(client={"module.scale": Float(0.5, 2.0)}), configs=4)], {}),
+    "a single number": lambda: (Net(nn.Sequential(nn.Linear(6, 3), Scaled())), [], {}),
+    "attention": lambda: (
+        Net(
+            nn.Sequential(
+                nn.Unflatten(1, (2, 3)),
+                nn.TransformerEncoderLayer(3, 1, 4, dropout=0.0, batch_first=True),
+                nn.Flatten(),
+                nn.Linear(6, 3),
+            )
+        ),
+        [],
+        {},
+    ),
+    "images": lambda: (
+        Net(
+            nn.Sequential(
+                nn.Unflatten(1, (1, 2, 3)),
+                nn.Conv2d(1, 4, 2),
+                nn.ReLU(),
+                nn.MaxPool2d((1, 2)),
+                nn.Flatten(),
+                nn.Linear(4, 3),
+            )
+        ),
+        [RandomSearch(SPACE, budget=6, max_rounds=1)],
+        {},
+    ),
     "convolution": lambda: (
         Net(
             nn.Sequential(
