@@ -35,8 +35,7 @@ LARGE_MODEL = 1 << 20
 MOST_COPIES = 1.0
 """Elements laid out anew for each that convolutions return, beyond which these gain nothing from being together."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
-"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own.
-What is convolutions for the most part it never compiles: nothing is gained there."""
+"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,7 @@ def choose(
     compiles = wished.compile if wished.compile is not None else compiler() is not None
     if not asked:
         enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
-        worth = plan.updates is not None and plan.updates >= enough and not step.convolves
-        compiles = compiles and worth
+        compiles = compiles and plan.updates is not None and plan.updates >= enough
     try:
         chosen = vectorized(
             sequential, algorithm, limits, monitor, plan.clients, plan.configs, compiles, wished.memory * MEGABYTE
@@ -113,7 +111,9 @@ def choose(
     if not asked and chosen.copies > MOST_COPIES:
         text = "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
         return _threaded(sequential, step.all, text)
-    text = f"jobs run side by side, {'compiled' if compiles else 'not compiled'}"
+    text = f"jobs run side by side, {'compiled' if chosen.programs.compiles else 'not compiled'}"
+    if asked and compiles and not chosen.programs.compiles:
+        text += ", as convolutions of images are slower then"
     if not asked:
         return _threaded(chosen, step.all * plan.jobs, text)
     rank_zero_info(f"executor: {text}.")

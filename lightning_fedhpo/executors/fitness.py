@@ -22,7 +22,7 @@ from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import STEPS_COMPARED, Limits, SequentialExecutor, apart
-from lightning_fedhpo.executors.tracing import bytes_made, copied
+from lightning_fedhpo.executors.tracing import bytes_made, convolves_images, copied
 from lightning_fedhpo.executors.updates import Update, update_of
 from lightning_fedhpo.executors.vectorized import VectorizedExecutor
 from lightning_fedhpo.groups import group_of
@@ -116,7 +116,7 @@ def vectorized(
         binding.restore()
     graph = next(graph for (stage, _, _), graph in programs.graphs.items() if stage == "training")
     examples = next(lanes * width for stage, lanes, width in programs.graphs if stage == "training")
-    programs.run_as_it_is(compiles)
+    programs.run_as_it_is(compiles and not convolves_images(graph.graph))
     found = VectorizedExecutor(sequential, programs, limits, monitor, memory, bytes_made(graph.graph) // examples)
     found.copies = copied(graph.graph)
     return found

@@ -11,45 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 _POOLS = (torch.max_pool2d, functional.max_pool2d)
-
-
-_SIZES = "int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
-_OWN: Any = torch.library.Library("lightning_fedhpo", "DEF")  # type: ignore[no-untyped-call]  # torch leaves it untyped
-_OPAQUE: dict[Any, Any] = {}
-"""torch's pooling, and operations of our own that do the same: of these a compiler knows nothing but that."""
-for _name, _schema, _torchs in (
-    ("max_pool2d", f"(Tensor input, {_SIZES}) -> (Tensor, Tensor)", aten.max_pool2d_with_indices.default),
-    (
-        "max_pool2d_backward",
-        f"(Tensor grad_output, Tensor input, {_SIZES}, Tensor indices) -> Tensor",
-        aten.max_pool2d_with_indices_backward.default,
-    ),
-):
-    _OWN.define(_name + _schema)
-    _OWN.impl(_name, _torchs, "CPU")
-    torch.library.register_fake(f"lightning_fedhpo::{_name}", _torchs, lib=_OWN)
-    _OPAQUE[_torchs] = getattr(torch.ops.lightning_fedhpo, _name).default
-
-
-def hide_pooling(graph: Graph) -> None:
-    """Have a compiler call torch's own pooling: what it would make of it itself takes twenty times as long."""
-    for node in graph.nodes:
-        if node.target in _OPAQUE:
-            arguments = node.target._schema.arguments
-            given = {argument.name: argument.default_value for argument in arguments}
-            given |= dict(zip(given, node.args, strict=False)) | node.kwargs
-            kernel = given["kernel_size"]
-            sizes = {name: _pair(given[name]) for name in ("kernel_size", "padding", "dilation")}
-            given |= sizes | {"stride": _pair(given["stride"] or kernel)}
-            node.args, node.kwargs = tuple(given.values()), {}
-            node.target = _OPAQUE[node.target]
 
 
 class ChannelsInside(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's

@@ -24,7 +24,7 @@ class Vectorized:
     Args:
         compile: Whether the batched steps are compiled by ``torch.compile``; None compiles where there is a C++
             compiler. Each new shape costs some seconds once (a cohort's number of jobs, a batch size), and later
-            processes on the machine find it done.
+            processes on the machine find it done. Convolutions of images never are: they would be slower.
         memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns.
 
     Example:

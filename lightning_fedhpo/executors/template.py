@@ -109,7 +109,7 @@ class Template:
         self._module = graphs[0]
         self._shapes = shapes
         pairs = _paired(*graphs)
-        numbers = [{node: number for number, pair in enumerate(pairs) for node in (pair[side],)} for side in (0, 1)]
+        numbers = [{node: number for number, node in enumerate(graph.graph.nodes)} for graph in graphs]
         self._arguments = [
             self._learnt((one.args, one.kwargs), (other.args, other.kwargs), numbers) for one, other in pairs
         ]

@@ -7,7 +7,6 @@ on the inputs is computed once, what is computed twice is computed once, and wha
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import warnings
@@ -21,7 +20,6 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lightning_fedhpo.executors.example import CannotBatchError
-from lightning_fedhpo.executors.layout import hide_pooling
 
 Program = Callable[..., Any]
 _VIEWS = (
@@ -67,9 +65,6 @@ def compiled(module: GraphModule, inputs: Sequence[Tensor]) -> Program:
     The graph is handed to torch's compiler as it is: it has no Python in it that ``torch.compile`` would have to guard,
     and its guards cost more at every call than a small model's step. It runs once on the inputs here.
     """
-    module = copy.deepcopy(module)
-    hide_pooling(module.graph)
-    module.recompile()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about its own parts
         program: Program = torch._inductor.compile(module, list(inputs))
@@ -93,6 +88,12 @@ def _makes(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     views = node.target is torch.ops.aten._unsafe_view.default
     return not views and (schema is None or not any(returned.alias_info for returned in schema.returns))
+
+
+def convolves_images(graph: Graph) -> bool:
+    """Whether there are two-dimensional convolutions: a compiler makes what is around them slower, not faster."""
+    convolution = torch.ops.aten.convolution.default
+    return any(node.target is convolution and node.args[0].meta["val"].dim() == 4 for node in graph.nodes)
 
 
 def copied(graph: Graph) -> float:

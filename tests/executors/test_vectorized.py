@@ -365,6 +365,14 @@ def test_compiled_is_the_same_too(case: str) -> None:
     agree(one, other)
 
 
+def test_convolutions_of_images_are_not_compiled_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    module, callbacks, options = CASES["images"]()
+    with caplog.at_level(logging.INFO):
+        fed = run(Vectorized(compile=True), module, *callbacks, **options)
+    assert isinstance(fed._executor, VectorizedExecutor) and not fed._executor.programs.compiles
+    assert any("not compiled, as convolutions" in record.message for record in caplog.records)
+
+
 def test_a_failing_compiler_is_said_and_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any) -> None:
         raise RuntimeError("no compiler")
