@@ -59,13 +59,14 @@ class TensorExamples(Examples):
         rows: Which rows belong to the client.
     """
 
-    __slots__ = ("_elsewhere", "_keys", "_rows", "_tensors")
+    __slots__ = ("_elsewhere", "_keys", "_own", "_rows", "_tensors")
 
     def __init__(self, tensors: Sequence[Tensor], keys: Sequence[str] | None, rows: Tensor) -> None:
         self._elsewhere = not all([t.is_cpu for t in tensors])
         self._tensors = tensors
         self._rows = rows
         self._keys = keys
+        self._own: list[Tensor] | None = None
 
     def __len__(self) -> int:
         return self._rows.shape[0]
@@ -75,14 +76,16 @@ class TensorExamples(Examples):
         return self._collated(self._gather(self._rows.index_select(0, positions)))
 
     def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
-        """Yield batches that are views of rows gathered for them; where views begin anywhere, each is copied."""
-        if not count:
+        """Yield batches that are pieces of rows gathered for them, or copies where pieces would begin anywhere."""
+        sizes = [size * t.element_size() * (t.numel() // max(1, t.shape[0])) for t in self._tensors]
+        if not all(one % _ALIGNED == 0 for one in sizes):  # sums over numbers that begin elsewhere round otherwise
+            if self._own is None:
+                self._own = self._gather(self._rows)
+            for positions in torch.split(order, size)[:count]:
+                yield self._collated(self._gather(positions, self._own))
             return
         rows = self._rows.index_select(0, order[: size * count])
-        sizes = [size * t.element_size() * (t.numel() // max(1, t.shape[0])) for t in self._tensors]
-        even = all(one % _ALIGNED == 0 for one in sizes)  # sums over numbers that begin elsewhere round otherwise
-        at_once = max(1, _GATHERED_AT_ONCE // max(1, sum(sizes))) if even else 1
-        for several in torch.split(rows, size * at_once):
+        for several in torch.split(rows, size * max(1, _GATHERED_AT_ONCE // max(1, sum(sizes)))) if count else ():
             # A batch is a user's to write into: `data` is not the view that a piece would be for autograd.
             pieces = [[piece.data for piece in torch.split(t, size)] for t in self._gather(several)]
             for batch in zip(*pieces, strict=True):
@@ -92,10 +95,10 @@ class TensorExamples(Examples):
         """Return a batch of copied rows: a step may write into it."""
         return self._collated(self._gather(self._rows[start:stop]))
 
-    def _gather(self, rows: Tensor) -> list[Tensor]:
+    def _gather(self, rows: Tensor, own: Sequence[Tensor] | None = None) -> list[Tensor]:
         if self._elsewhere:
-            return [select(t, rows) for t in self._tensors]
-        return [t.index_select(0, rows) for t in self._tensors]
+            return [select(t, rows) for t in own or self._tensors]
+        return [t.index_select(0, rows) for t in own or self._tensors]
 
     def _collated(self, batch: list[Tensor]) -> Any:
         return batch if self._keys is None else dict(zip(self._keys, batch, strict=True))

@@ -144,9 +144,10 @@ def _against(step: Operations, plan: Plan) -> str | None:
 def operations(sequential: SequentialExecutor, client: int) -> Operations:
     """Return how many floating-point operations a training step of a job has, as far as torch can count them."""
     examples, local = sequential.data.examples(client, "train"), sequential.local
-    counter = FlopCounterMode(display=False)
-    sequential.receive([tensor.detach().clone() for tensor in sequential.state.weights], {})
-    sequential.state.begin()
+    counter, state = FlopCounterMode(display=False), sequential.state
+    start, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
+    sequential.receive(start, {})
+    state.begin()
     try:
         with seeding.preserved(), counter:
             generator = torch.Generator().manual_seed(0)
@@ -155,7 +156,8 @@ def operations(sequential: SequentialExecutor, client: int) -> Operations:
     except Exception:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
     finally:
-        sequential.state.end()
+        state.end()
+        state.load(start, buffers, None)  # what is compared later begins as the run does
     counts = counter.get_flop_counts()["Global"]
     return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))
 

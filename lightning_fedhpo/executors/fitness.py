@@ -35,8 +35,9 @@ BATCHES_COMPARED = (2, 7, 32, 64)
 """Sizes of batches of all clients' examples whose steps are compared with the means of steps on single examples."""
 TOLERANCE = 1e-4
 """How far apart weights may be that were trained both ways, of the way that they moved; and what was logged."""
-TOLERANCE_OF_ONE = 1e-3
-"""The same for weights of all clients but one: a maximum of two nearly equal numbers may fall to the other of them."""
+TOLERANCE_OF_IMAGES = 1e-3
+"""The same for weights under convolutions of images: of a million numbers one or two lie so near to zero, or to the
+maximum beside them, that their gradients go elsewhere when they are rounded otherwise."""
 
 
 def vectorized(
@@ -224,7 +225,8 @@ def _prove(
             if alone.error is None and (alone.finite or ours.finite):
                 _check_scores(ours, alone)
                 distances.append(apart(ours.weights, alone.weights, arm.weights))
-    if distances and not (min(distances) <= TOLERANCE and max(distances) <= TOLERANCE_OF_ONE):
+    images = any(convolves_images(graph.graph) for graph in executor.programs.graphs.values())
+    if max(distances, default=0.0) > (TOLERANCE_OF_IMAGES if images else TOLERANCE):
         raise CannotBatchError(
             "its loss is no mean over the batch's examples, or depends on more than they, weights and "
             "hyperparameters: a client trained both ways came out differently"

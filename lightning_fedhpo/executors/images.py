@@ -46,5 +46,5 @@ def gain(executor: SequentialExecutor, algorithm: Algorithm, client: int, config
         return False  # a module that minds; or it fails in any case, and the run will say so
     finally:
         local.channels_inside = False
-        executor.binding.restore()
+        executor.show(arm)
     return apart(ends[1], ends[0], arm.weights) <= TOLERANCE
