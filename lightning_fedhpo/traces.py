@@ -120,7 +120,7 @@ class Traces:
         seed: The run's seed, of which the module's own generators are a function.
 
     Attributes:
-        version: Another number whenever others than clients have changed an attribute.
+        version: Another number whenever others than clients have written into what an attribute holds.
     """
 
     def __init__(self, module: nn.Module, seed: int) -> None:
@@ -136,7 +136,6 @@ class Traces:
 
     def _watch(self) -> None:
         """Note every attribute as it is now."""
-        self.version += 1
         # Without what belongs to Lightning, and to torchmetrics objects, which are reset in their own ways.
         layers = [
             (f"{path}." if path else "", vars(layer))
@@ -216,12 +215,14 @@ class Traces:
         for content in self._dirty:
             content.put_back()
         self._changed, self._dirty = [], []
+        written = any(content.is_changed() for content in self._contents)
         if (
-            any(held.get(name, _MISSING) is not value for held, name, value in self._places)
+            written
+            or any(held.get(name, _MISSING) is not value for held, name, value in self._places)
             or any(len(held) != size for held, size, _ in self._sizes)
-            or any(content.is_changed() for content in self._contents)
         ):
             self._watch()
+            self.version += written
 
     def seed(self, value: int) -> None:
         """Seed the generators that the module keeps."""

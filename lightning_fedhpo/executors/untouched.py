@@ -47,6 +47,8 @@ def untouched(module: nn.Module) -> Iterator[None]:
 _NOT_THE_AUTHORS = frozenset(
     {"_trainer", "_fabric", "_current_fx_name", "_jit_is_scripting", "log", "_metric_attributes"}
 )
+_VALUES = (bool, int, float, str, torch.device, torch.dtype)
+"""What is the same where it is equal."""
 _DEPTH = 2
 
 
@@ -72,7 +74,7 @@ def _identity(held: dict[str, Any], depth: int) -> Iterator[Any]:
         if name in _NOT_THE_AUTHORS:
             continue
         yield name
-        yield value if isinstance(value, bool | int | float | str) else id(value)
+        yield value if isinstance(value, _VALUES) else id(value)
         if isinstance(value, dict) and depth:
             yield tuple((repr(key), id(entry)) for key, entry in value.items())
         elif depth and not isinstance(value, nn.Module | torch.Tensor | type) and hasattr(value, "__dict__"):
