@@ -20,6 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+with contextlib.suppress(ImportError):  # Windows has none, and no such folder either
+    import fcntl
+
 FOLDER = Path("/dev/shm")
 _HEADER = mmap.PAGESIZE
 _LOOKS = 2000
@@ -46,8 +49,6 @@ class Place:
     """
 
     def __init__(self, capacity: int) -> None:
-        import fcntl
-
         self.file, name = tempfile.mkstemp(dir=FOLDER, prefix="fedhpo-")
         self.path = Path(name)
         try:
@@ -124,10 +125,10 @@ class Board:
         """Whether everybody could do something that the system may have no memory for."""
         try:
             act()
-            able = True
+            done = True
         except OSError:
-            able = False
-        return all(bool(one) for one in self.exchange([torch.tensor([able], dtype=torch.uint8)]))
+            done = False
+        return all(bool(one) for one in self.exchange([torch.tensor([done], dtype=torch.uint8)]))
 
     def _wait_for(self, other: int) -> None:
         counter, step = self._counters[other], self._step
@@ -143,8 +144,6 @@ class Board:
                     raise LostProcessError(f"process {other} of the run is gone")
 
     def _is_gone(self, other: int) -> bool:
-        import fcntl
-
         try:
             fcntl.flock(self._files[other], fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -154,8 +153,6 @@ class Board:
 
     def close(self) -> None:
         """Let go of the files, as a process does that ends; the memory goes with the last view of it."""
-        import fcntl
-
         fcntl.flock(self._files[self._rank], fcntl.LOCK_UN)
         for file in self._files:
             os.close(file)

@@ -13,7 +13,6 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lightning_fedhpo import seeding
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.fitness import vectorized
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
@@ -143,21 +142,12 @@ def _against(step: Operations, plan: Plan) -> str | None:
 
 def operations(sequential: SequentialExecutor, client: int) -> Operations:
     """Return how many floating-point operations a training step of a job has, as far as torch can count them."""
-    examples, local = sequential.data.examples(client, "train"), sequential.local
-    counter, state = FlopCounterMode(display=False), sequential.state
-    start, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
-    sequential.receive(start, {})
-    state.begin()
+    counter = FlopCounterMode(display=False)
     try:
-        with seeding.preserved(), counter:
-            generator = torch.Generator().manual_seed(0)
-            local.train(examples, 1, sequential.binding.settings.batch_size, generator, max_steps=1)
-            local.recorder.finish()
+        with sequential.rewound(), counter:
+            sequential.step_once(client)
     except Exception:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
-    finally:
-        state.end()
-        state.load(start, buffers, None)  # what is compared later begins as the run does
     counts = counter.get_flop_counts()["Global"]
     return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))
 

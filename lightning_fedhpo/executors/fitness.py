@@ -20,6 +20,7 @@ from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import LOOP
 from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
+from lightning_fedhpo.executors.images import TOLERANCE_OF_IMAGES
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import STEPS_COMPARED, Limits, SequentialExecutor, apart
 from lightning_fedhpo.executors.tracing import bytes_made, convolves_images, copied
@@ -35,9 +36,6 @@ BATCHES_COMPARED = (2, 7, 32, 64)
 """Sizes of batches of all clients' examples whose steps are compared with the means of steps on single examples."""
 TOLERANCE = 1e-4
 """How far apart weights may be that were trained both ways, of the way that they moved; and what was logged."""
-TOLERANCE_OF_IMAGES = 1e-3
-"""The same for weights under convolutions of images: of a million numbers one or two lie so near to zero, or to the
-maximum beside them, that their gradients go elsewhere when they are rounded otherwise."""
 
 
 def vectorized(
@@ -168,17 +166,9 @@ def _has_backward_hooks(module: nn.Module) -> bool:
 
 def _unused(sequential: SequentialExecutor, client: int) -> list[int]:
     """Return which weights get no gradient, so that torch's optimizers leave them alone."""
-    data, weights = sequential.data, sequential.state.weights
-    sequential.state.begin()
-    try:
-        with seeding.preserved():
-            sequential.receive([weight.detach().clone() for weight in weights], {})
-            size, generator = sequential.binding.settings.batch_size, torch.Generator().manual_seed(0)
-            sequential.local.train(data.examples(client, "train"), 1, size, generator, max_steps=1)
-            sequential.local.recorder.finish()
-        return [number for number, weight in enumerate(weights) if weight.grad is None]
-    finally:
-        sequential.state.end()
+    with sequential.rewound():
+        sequential.step_once(client)
+        return [number for number, weight in enumerate(sequential.state.weights) if weight.grad is None]
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import nn
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.executors.dropout import HashedDropout
@@ -19,9 +18,10 @@ from lightning_fedhpo.types import Config, Job, RoundContext
 if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
-TOLERANCE = 1e-3
-"""How far apart weights may be that were trained on both layouts, of the way that they moved: a maximum of two nearly
-equal numbers may fall to the other of them."""
+TOLERANCE_OF_IMAGES = 1e-3
+"""How far apart weights under convolutions may be that were trained in two ways, of the way that they moved: of a
+million numbers one or two lie so near to zero, or to the maximum beside them, that their gradients go elsewhere when
+they are rounded otherwise."""
 
 
 def gain(executor: SequentialExecutor, algorithm: Algorithm, client: int, config: Config) -> bool:
@@ -30,7 +30,7 @@ def gain(executor: SequentialExecutor, algorithm: Algorithm, client: int, config
     layers = list(local.module.modules())
     if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not all(tensor.is_cpu for tensor in state.weights):
         return False
-    if any(isinstance(layer, _InstanceNorm) for layer in layers):  # slower on them
+    if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
         return False
     arm = Arm(0, algorithm, {}, state.weights, state.buffers)
     job, context, ends = Job(0, 0, client, config), RoundContext(0, 0, needs_before=False), []
@@ -47,4 +47,4 @@ def gain(executor: SequentialExecutor, algorithm: Algorithm, client: int, config
     finally:
         local.channels_inside = False
         executor.show(arm)
-    return apart(ends[1], ends[0], arm.weights) <= TOLERANCE
+    return apart(ends[1], ends[0], arm.weights) <= TOLERANCE_OF_IMAGES

@@ -115,6 +115,26 @@ class SequentialExecutor:
         finally:
             self._limits = whole
 
+    def step_once(self, client: int) -> None:
+        """Take a client's first step, to look at what it leaves; :meth:`rewound` takes it back."""
+        self.state.begin()
+        with seeding.preserved():
+            self.receive([tensor.detach().clone() for tensor in self.state.weights], {})
+            size, generator = self.binding.settings.batch_size, torch.Generator().manual_seed(0)
+            self.local.train(self.data.examples(client, "train"), 1, size, generator, max_steps=1)
+            self.local.recorder.finish()
+
+    @contextmanager
+    def rewound(self) -> Iterator[None]:
+        """Have the module as it was afterwards: what is looked at later begins as the run does."""
+        state = self.state
+        weights, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
+        try:
+            yield
+        finally:
+            state.end()
+            state.load(weights, buffers, None)
+
     def _run(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         val = self.data.examples(job.client, "val")
         place = context.seed, job.round, job.arm, job.client

@@ -121,13 +121,11 @@ class Template:
 
     def graph(self, shape: Shape) -> GraphModule:
         """Return the operations for a shape."""
-        module = copy.copy(self._module)
-        module.graph = copy.deepcopy(self._module.graph)
-        nodes = list(module.graph.nodes)
+        graph = copy.deepcopy(self._module.graph)
+        nodes = list(graph.nodes)
         for node, learnt in zip(nodes, self._arguments, strict=True):
             node.args, node.kwargs = _filled(learnt, shape, nodes)
-        module.recompile()
-        return module
+        return GraphModule(self._module, graph)
 
     def foretells(self, shape: Shape, traced: GraphModule) -> bool:
         """Whether a trace is what this says about its shape."""
@@ -142,24 +140,16 @@ class Template:
         )
 
     def _learnt(self, one: Any, other: Any, numbers: Sequence[dict[Node, int]]) -> Any:
-        if type(one) is not type(other):
-            raise UnlikeError(f"{one} and {other}")
-        if isinstance(one, Node):
-            if numbers[0][one] != numbers[1][other]:
-                raise UnlikeError(f"{one} and {other}")
+        if isinstance(one, Node) and isinstance(other, Node) and numbers[0][one] == numbers[1][other]:
             return _Place(numbers[0][one])
-        if isinstance(one, list | tuple):
-            if len(one) != len(other):
-                raise UnlikeError(f"{one} and {other}")
+        if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
             kind = list if isinstance(one, list) else tuple
-            return [kind] + [self._learnt(a, b, numbers) for a, b in zip(one, other, strict=True)]
-        if isinstance(one, dict):
-            if list(one) != list(other):
-                raise UnlikeError(f"{one} and {other}")
+            return [kind, *(self._learnt(a, b, numbers) for a, b in zip(one, other, strict=True))]
+        if isinstance(one, dict) and isinstance(other, dict) and list(one) == list(other):
             return {name: self._learnt(one[name], other[name], numbers) for name in one}
-        if isinstance(one, int) and not isinstance(one, bool):
+        if type(one) is type(other) is int:
             return size_of(one, other, self._shapes)
-        if one != other:
+        if type(one) is not type(other) or one != other:
             raise UnlikeError(f"{one} and {other}")
         return one
 
