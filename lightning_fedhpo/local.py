@@ -21,6 +21,7 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.data.images import channels_inside
+from lightning_fedhpo.products import multiplying
 from lightning_fedhpo.recorder import Recorder
 from lightning_fedhpo.sgd import plain_sgd
 
@@ -60,6 +61,7 @@ class LocalTraining:
     Attributes:
         recorder: Holds what the module logs.
         channels_inside: Whether training and validation get images with channels innermost.
+        by_onednn: Whether products of matrices are left to oneDNN.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class LocalTraining:
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
         self.channels_inside = False
+        self.by_onednn = False
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
@@ -123,7 +126,11 @@ class LocalTraining:
         stopping = trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
-        with hooks.logging_to(recorder, "training_step"), private.local_progress(self.trainer, count) as progress:
+        with (
+            hooks.logging_to(recorder, "training_step"),
+            private.local_progress(self.trainer, count) as progress,
+            multiplying(self.by_onednn),
+        ):
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
                 order = torch.randperm(length, generator=generator)
@@ -176,7 +183,11 @@ class LocalTraining:
         if step is None:
             step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
         recorder.begin(stage)
-        with hooks.logging_to(recorder, f"{stage}_step"), private.evaluating(self.trainer, stage):
+        with (
+            hooks.logging_to(recorder, f"{stage}_step"),
+            private.evaluating(self.trainer, stage),
+            multiplying(self.by_onednn),
+        ):
             modes = [child for child in self._modules if child.training]
             self._set_mode(False, stage, modes)
             try:

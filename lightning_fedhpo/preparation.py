@@ -24,6 +24,7 @@ from lightning_fedhpo.executors.images import gain
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
+from lightning_fedhpo.products import by_onednn, products_of
 from lightning_fedhpo.proof import check_effect
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.state import ModuleState, lazy_parameters, module_state, named_state
@@ -164,6 +165,9 @@ def _chosen(
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates)
     try:
         sequential.local.channels_inside = gain(sequential, algorithm, clients[0], ends[0])
+        with sequential.rewound():
+            products = products_of(lambda: sequential.step_once(clients[0]))
+        sequential.local.by_onednn = by_onednn(products)
         return choose(settings.executor, sequential, algorithm, limits, settings.monitor, plan)
     finally:
         state.end()

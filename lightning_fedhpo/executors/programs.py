@@ -27,6 +27,7 @@ from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
+from lightning_fedhpo.products import by_onednn, multiplying, products_of
 
 Added = Callable[[Sequence[Tensor], Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]]
 """``Algorithm.added_gradient``."""
@@ -163,10 +164,13 @@ class Programs:
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
         graph = self.graphs.get(key) or self._foretold(key) or self._traced(key, [tensor.clone() for tensor in inputs])
-        if not self.compiles:
-            return graph
+        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else graph
+        products = products_of(lambda: program(*(tensor.clone() for tensor in inputs)))
+        return multiplying(by_onednn=True)(program) if by_onednn(products) else program
+
+    def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         try:
-            return compiled(graph, [tensor.clone() for tensor in inputs])
+            return compiled(graph, inputs)
         except Exception as error:
             self.compiles = False
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
