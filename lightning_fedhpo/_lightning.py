@@ -405,11 +405,12 @@ def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | N
 @contextmanager
 def _inside(module: LightningModule, hook: str) -> Iterator[None]:
     """Say which hook is running, as ``self.log`` wants to know."""
-    previous, module._current_fx_name = module._current_fx_name, hook
+    own = vars(module)  # not by `setattr`, which a module makes slow
+    previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
     try:
         yield
     finally:
-        module._current_fx_name = previous
+        own["_current_fx_name"] = previous
 
 
 def _overrides(callback: Callback, hook: str) -> bool:
@@ -482,23 +483,24 @@ class ModuleHooks:
     def logging_to(self, recorder: Recorder, hook: str) -> Iterator[None]:
         """Lead ``self.log`` into a recorder while a client trains or validates."""
         module, loop = self._module, self._trainer.fit_loop.epoch_loop
-        previous, module._current_fx_name = module._current_fx_name, hook
+        own = vars(module)  # not by `setattr`, which a module makes slow
+        previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
         validation, collection = loop.val_loop, loop.val_loop._results
         connector = self._trainer._logger_connector
-        shadow, door = vars(module).get("log"), loop.recorder_door  # a client may validate inside its training
+        shadow, door = own.get("log"), loop.recorder_door  # a client may validate inside its training
         metrics, connector._callback_metrics = connector._callback_metrics, dict(connector._callback_metrics)
         if self._shadowed:
-            vars(module)["log"] = recorder.log
+            own["log"] = recorder.log
         # Where Lightning looks while the module trains, and while it validates.
         loop.recorder_door = validation._results = RecorderDoor(recorder)
         try:
             yield
         finally:
-            module._current_fx_name = previous
+            own["_current_fx_name"] = previous
             if shadow is not None:
-                vars(module)["log"] = shadow
+                own["log"] = shadow
             elif self._shadowed:
-                vars(module).pop("log", None)
+                own.pop("log", None)
             loop.recorder_door, validation._results = door, collection
             connector._callback_metrics = metrics
 

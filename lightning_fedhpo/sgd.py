@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,13 +41,17 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     if any(p.device.type != "cpu" or p.is_complex() for group in groups for p in group["params"]):
         return None
 
-    @torch.no_grad()
     def step() -> None:
         if not is_plain_sgd(optimizer):
             optimizer.step()
             return
-        for group, fits in zip(groups, even, strict=True):
-            _step(group, state, fits)
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # `no_grad` is another ten per cent of a small step
+        try:
+            for group, fits in zip(groups, even, strict=True):
+                _step(group, state, fits)
+        finally:
+            torch._C._set_grad_enabled(before)
 
     return step
 
@@ -105,13 +109,14 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
 def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool]) -> None:
     momentum, lr = group["momentum"], group["lr"]
     fusing = not group["dampening"] and isinstance(lr, float)
-    begun, beginning = _Taken([], [], []), _Taken([], [], [])
+    begun: _Taken = [], [], []
+    beginning: _Taken = [], [], []
     for parameter, fits in zip(group["params"], even, strict=True):
         grad = parameter.grad
         if grad is None:
             continue
         buffer = state[parameter].get("momentum_buffer") if momentum else None
-        if not (fusing and fits and _in_order(grad) and (buffer is None or _in_order(buffer))):
+        if not (fits and fusing and _in_order(grad) and (buffer is None or _in_order(buffer))):
             _step_of(parameter, grad, group, state)
             continue
         taken = begun
@@ -119,11 +124,11 @@ def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool])
             if buffer is None:
                 taken, buffer = beginning, torch.empty_like(parameter)
                 state[parameter]["momentum_buffer"] = buffer
-            taken.buffers.append(buffer)
-        taken.parameters.append(parameter)
-        taken.grads.append(grad)
+            taken[2].append(buffer)
+        taken[0].append(parameter)
+        taken[1].append(grad)
     for taken in (begun, beginning):
-        if taken.parameters:
+        if taken[0]:
             torch._fused_sgd_(
                 *taken,
                 weight_decay=group["weight_decay"],
@@ -140,12 +145,8 @@ def _in_order(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.is_contiguous()
 
 
-class _Taken(NamedTuple):
-    """What one call of the fused kernel steps."""
-
-    parameters: list[Tensor]
-    grads: list[Tensor]
-    buffers: list[Tensor]
+_Taken = tuple[list[Tensor], list[Tensor], list[Tensor]]
+"""What one call of the fused kernel steps: parameters, their gradients, their momentum buffers."""
 
 
 def _step_of(parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
