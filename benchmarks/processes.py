@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import BARE, OWN, RANKS
+from benchmarks.cases import BARE, LONGER, OWN, RANKS
 from benchmarks.others.environments import OTHERS
 from benchmarks.rates import missing, without_paths
 from benchmarks.ratios import Say, row
@@ -96,7 +96,7 @@ def compared(
 
     Every turn starts each side once, in a new process.
     """
-    rounds = rounds or max(WORKLOADS[workload].rounds, FEWEST)
+    rounds = rounds or max(LONGER.get(workload, WORKLOADS[workload].rounds), FEWEST)
     taken: dict[str, list[float]] = {}
     said: dict[str, dict[str, Any]] = {}
     skipped = []

@@ -66,7 +66,10 @@ def sgd(nesterov: bool, maximize: bool = False) -> Update:
         momentum = along(values["momentum"], weight)
         if isinstance(momentum, Tensor) or momentum:
             buffer = state[0]
-            buffer.mul_(momentum).add_(gradient)
+            if isinstance(momentum, Tensor):
+                buffer.mul_(momentum).add_(gradient)
+            else:
+                torch.add(gradient, buffer, alpha=momentum, out=buffer)
             gradient = gradient + momentum * buffer if nesterov else buffer
         weight.addcmul_(gradient, along(values["rate"], weight), value=-1.0)
 
