@@ -74,8 +74,8 @@ LONGER = {"mlp": 100, "logistic": 100}
 CASES = [
     *(Case(name, rounds=LONGER.get(name)) for name in WORKLOADS),
     Case("logistic", cohort=100, rounds=10),
-    Case("logistic", arms=27, rounds=2, space=RATES_ONLY, title="lr"),
-    Case("logistic", arms=27, rounds=2, space=PAPERS, title="papers' space"),
+    Case("logistic", arms=27, rounds=6, space=RATES_ONLY, title="lr"),
+    Case("logistic", arms=27, rounds=6, space=PAPERS, title="papers' space"),
 ]
 
 

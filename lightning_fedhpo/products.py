@@ -3,7 +3,7 @@
 torch multiplies by MKL, which keeps its widest instructions to Intel's processors. oneDNN, which torch brings along,
 uses them wherever they are: on AMD's Zen 5 it does twice as much a second, but each call costs it more. torch has one
 switch for it, made for processors on which oneDNN then rounds to bfloat16 (AMX): those are left alone, and on others
-the very shapes of a step are multiplied both ways first, to see that all digits are there.
+the shapes of a first step are multiplied both ways beforehand, to see that all digits are there.
 """
 
 from __future__ import annotations
