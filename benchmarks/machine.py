@@ -17,13 +17,19 @@ PACKAGES = ("torch", "lightning", "lightning-fedhpo")
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the system tells."""
+    """Return the processor's name, and its family and model, as far as the system tells.
+
+    A name alone may stand for several generations on machines that are rented.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        first = ""
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in facts and "model" in facts:
+        return f"{name} (family {facts['cpu family']}, model {facts['model']})"
+    return name
 
 
 def machine() -> dict[str, Any]:

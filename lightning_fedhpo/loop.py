@@ -130,6 +130,7 @@ class FederatedLoop(Callback):
         self._saved: dict[str, Any] | None = None
         self._release: Callable[[], None] | None = None
         self._watch: processes.Watch | None = None
+        self._settled = False
         self._forget()
 
     # ------------------------------------------------------------------ the round
@@ -216,6 +217,9 @@ class FederatedLoop(Callback):
         self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested)
         self._in_round = self._torn = False
         self._show_best()
+        if not self._settled:  # what arms keep lies among what the first round has let go of
+            machine.give_back()
+        self._settled = True
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
@@ -288,6 +292,7 @@ class FederatedLoop(Callback):
     def _start(self, trainer: Trainer, module: LightningModule) -> None:
         machine.keep_memory()
         self._fitted = False
+        self._settled = False
         saved = self._saved or {}
         if saved:
             checks.check_identity(saved["identity"], self._identity())
@@ -299,6 +304,7 @@ class FederatedLoop(Callback):
             self.verify,
             setting_of(self.executor),
             *self._extent(),
+            saved.get("alike"),
         )
         tuning = tuned(self.tuner, self.search, self.seed)
         if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
@@ -427,6 +433,7 @@ class FederatedLoop(Callback):
             "torn": self._torn,
             "names": list(state.names[0]),
             "moving": [*state.names[1], *self._prepared.moving_personal],
+            "alike": self._executor.alike,
             "initial_personal": list(state.initial_personal),
             "population": self.arms.state_dict(),
             "records": self._records.state_dict(),

@@ -45,6 +45,12 @@ def keep_memory() -> bool:
     return mallopt is not None and all([mallopt(option, value) for option, value in _SETTINGS])
 
 
+def give_back() -> None:
+    """Give the system the pages that the allocator keeps and nothing uses, where it was told to keep them."""
+    if keep_memory():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Let torch compute with so many threads inside; None leaves it as it is.

@@ -162,7 +162,7 @@ def _chosen(
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
     ends = tuning.bases(next(iter(tuning.contrasts), "")) if tuning.contrasts else [tuning.config]
     limits = Limits(*private.limits(trainer))
-    plan = Plan(clients[:3], ends, settings.jobs, settings.updates)
+    plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:
         sequential.local.channels_inside = gain(sequential, algorithm, clients[0], ends[0])
         with sequential.rewound():

@@ -11,12 +11,14 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
 RATES = (110e9, 220e9)
@@ -87,20 +89,38 @@ class Products(TorchDispatchMode):
         """Note a product, and let it be computed."""
         place = _FACTORS.get(func.overloadpacket)
         if place is not None:
-            one, other = args[place : place + 2]
-            if one.dtype == torch.float32 and one.is_cpu:
-                lanes = one.shape[0] if one.dim() == 3 else 1
-                self.met.append(Product(lanes, one.shape[-2], one.shape[-1], other.shape[-1]))
+            self.met += _product(*args[place : place + 2])
         return func(*args, **(kwargs or {}))
 
 
-_FACTORS = {
+_FACTORS: dict[Any, int] = {
     torch.ops.aten.mm: 0,
     torch.ops.aten.addmm: 1,
     torch.ops.aten.bmm: 0,
     torch.ops.aten.baddbmm: 1,
 }
 """Where the two factors are among an operation's arguments."""
+
+
+def _product(one: Tensor, other: Tensor) -> list[Product]:
+    """Return the product of two factors where oneDNN can compute it."""
+    if one.dtype != torch.float32 or not one.is_cpu:
+        return []
+    return [Product(one.shape[0] if one.dim() == 3 else 1, one.shape[-2], one.shape[-1], other.shape[-1])]
+
+
+def products_in(module: GraphModule) -> list[Product]:
+    """Return the products among the operations of a traced step."""
+    found = []
+    for node in module.graph.nodes:
+        place = _FACTORS.get(getattr(node.target, "overloadpacket", None))
+        if place is not None:
+            found += _product(*(_value(module, factor) for factor in node.args[place : place + 2]))
+    return found
+
+
+def _value(module: GraphModule, node: Node) -> Any:
+    return getattr(module, str(node.target)) if node.op == "get_attr" else node.meta["val"]
 
 
 def products_of(step: Callable[[], object]) -> list[Product]:
@@ -128,7 +148,8 @@ def by_onednn(products: Sequence[Product]) -> bool:
     >>> by_onednn([])
     False
     """
-    return faster(products, torch.get_num_threads()) and _untold() and all(map(exact, dict.fromkeys(products)))
+    single = dict.fromkeys(one._replace(lanes=1) for one in products)  # all lanes are multiplied in one way
+    return faster(products, torch.get_num_threads()) and _told() == "highest" and all(map(exact, single))
 
 
 def faster(products: Iterable[Product], threads: int) -> bool:
@@ -142,11 +163,12 @@ def faster(products: Iterable[Product], threads: int) -> bool:
     return other + len(large) * CALL < WORTH * ours
 
 
-def _untold() -> bool:
+def _told() -> str | None:
+    """Return how exact products are to be, None where somebody has said so by torch's newer settings."""
     try:
-        return torch.get_float32_matmul_precision() == "highest"
+        return torch.get_float32_matmul_precision()
     except RuntimeError:
-        return False  # somebody has, by torch's newer settings
+        return None
 
 
 @cache
@@ -154,7 +176,8 @@ def exact(product: Product) -> bool:
     """Whether oneDNN gives a product of this shape with all digits of single precision."""
     draw = torch.Generator().manual_seed(0)
     lanes, rows, inner, columns = product
-    one, other = torch.randn(lanes, rows, inner, generator=draw), torch.randn(lanes, inner, columns, generator=draw)
+    one = torch.randn(lanes, rows, inner, generator=draw, dtype=torch.float32)
+    other = torch.randn(lanes, inner, columns, generator=draw, dtype=torch.float32)
     with multiplying(True):
         found = torch.bmm(one, other)
     wrong = (found - torch.bmm(one.double(), other.double())).abs().max()
@@ -162,20 +185,23 @@ def exact(product: Product) -> bool:
 
 
 @contextmanager
-def _by_onednn() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def multiplying(by_onednn: bool) -> Any:
-    """Leave products to oneDNN inside, where that was found to be right.
+def multiplying(by_onednn: bool) -> Iterator[None]:
+    """Leave products to oneDNN inside, where that was found to be right and nobody has said otherwise since.
 
     >>> with multiplying(False):
     ...     torch.get_float32_matmul_precision()
     'highest'
     """
-    return _by_onednn() if by_onednn else nullcontext()
+    if not by_onednn or _told() != "highest":
+        yield
+        return
+    newer = [getattr(backend, "matmul", None) for backend in (torch.backends.mkldnn, torch.backends.cuda)]
+    unset = [one for one in newer if getattr(one, "fp32_precision", None) == "none"]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        if _told() == "medium":
+            torch.set_float32_matmul_precision("highest")
+            for one in unset:  # what was never set goes on to follow torch's general setting
+                one.fp32_precision = "none"  # type: ignore[union-attr]  # it has one

@@ -36,12 +36,16 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     """
     if type(optimizer) is not SGD or not is_plain_sgd(optimizer):
         return None
-    groups, state = optimizer.param_groups, optimizer.state
-    even = [[_is_even(parameter) for parameter in group["params"]] for group in groups]
+    groups = optimizer.param_groups
+    even = _evenness(groups)
     if any(p.device.type != "cpu" or p.is_complex() for group in groups for p in group["params"]):
         return None
 
     def step() -> None:
+        nonlocal groups, even
+        if optimizer.param_groups is not groups:  # a state was loaded
+            groups = optimizer.param_groups
+            even = _evenness(groups)
         if not is_plain_sgd(optimizer):
             optimizer.step()
             return
@@ -49,11 +53,15 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
         torch._C._set_grad_enabled(False)  # `no_grad` is another ten per cent of a small step
         try:
             for group, fits in zip(groups, even, strict=True):
-                _step(group, state, fits)
+                _step(group, optimizer.state, fits)
         finally:
             torch._C._set_grad_enabled(before)
 
     return step
+
+
+def _evenness(groups: Sequence[dict[str, Any]]) -> list[list[bool]]:
+    return [[_is_even(parameter) for parameter in group["params"]] for group in groups]
 
 
 def _is_even(parameter: Tensor) -> bool:
@@ -73,7 +81,7 @@ def _fused_is_exact() -> bool:
     for number in range(16):
         decay, momentum = 0.3 * (number & 1), 0.7 * (number >> 1 & 1)
         group = {"lr": 0.137, "weight_decay": decay, "momentum": momentum, "dampening": 0, "nesterov": number & 6 == 6}
-        start = torch.randn(_REGISTER * 131, generator=draw)
+        start = torch.randn(_REGISTER * 131, generator=draw, dtype=torch.float32)
         ends = []
         for exact in (False, True):
             parameter = start.clone()
@@ -100,6 +108,8 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
         return False  # a schedule, or somebody, has wrapped it
     for group in optimizer.param_groups:
         if group.get("maximize") or group.get("differentiable"):
+            return False
+        if isinstance(group["lr"], Tensor) and group["lr"].dim():
             return False
         if not allow_implementations and (group.get("fused") or group.get("foreach")):
             return False

@@ -34,6 +34,7 @@ class Settings:
         executor: What is to run the jobs.
         jobs: Jobs of a round, about.
         updates: Jobs of the whole run, at most; None where nobody knows.
+        alike: What a checkpoint knows of results side by side: whether they are the same; None where nobody has looked.
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Settings:
     executor: Setting = Sequential()
     jobs: int = 1
     updates: int | None = 1
+    alike: bool | None = None
 
 
 class ClientError(RuntimeError):

@@ -130,15 +130,47 @@ def test_what_is_rounded_is_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     products.exact.cache_clear()
 
 
+def said() -> list[str]:
+    """Return how exact products are to be, by torch's older and newer settings."""
+    newer = [getattr(backend, "matmul", None) for backend in (torch.backends.mkldnn, torch.backends.cuda)]
+    return [torch.get_float32_matmul_precision(), *(getattr(one, "fp32_precision", "") for one in newer)]
+
+
 @pytest.mark.usefixtures("precision")
 def test_inside_only_and_as_it_was_afterwards() -> None:
-    torch.set_float32_matmul_precision("high")
+    before = said()
     with pytest.raises(KeyError), products.multiplying(by_onednn=True):
-        assert torch.get_float32_matmul_precision() == "medium"
+        assert said()[0] == "medium"
         raise KeyError
-    assert torch.get_float32_matmul_precision() == "high"
+    assert said() == before
     with products.multiplying(by_onednn=False):
-        assert torch.get_float32_matmul_precision() == "high"
+        assert said() == before
+
+
+@pytest.mark.usefixtures("precision")
+def test_what_somebody_says_meanwhile_stays() -> None:
+    torch.set_float32_matmul_precision("high")
+    with products.multiplying(by_onednn=True):
+        assert said()[0] == "high"
+    torch.set_float32_matmul_precision("highest")
+    with products.multiplying(by_onednn=True):
+        torch.set_float32_matmul_precision("high")
+    assert said()[0] == "high"
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="this torch has no such setting")
+@pytest.mark.usefixtures("precision")
+def test_newer_settings_stay() -> None:
+    matmul: Any = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "bf16"
+        with products.multiplying(by_onednn=True):
+            assert matmul.fp32_precision == "bf16"
+        assert matmul.fp32_precision == "bf16"
+        assert not products.by_onednn([LARGE])
+    finally:
+        matmul.fp32_precision = before
 
 
 @pytest.mark.usefixtures("wished")
@@ -146,7 +178,7 @@ def test_inside_only_and_as_it_was_afterwards() -> None:
 def test_a_run_is_the_same_up_to_rounding(executor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Watching()
     ours = fitted(module, executor)
-    assert "medium" in module.seen or executor != "sequential"  # steps side by side are traced without
+    assert executor != "sequential" or module.seen == {"highest", "medium"}  # side by side see the next test
     assert torch.get_float32_matmul_precision() == "highest"
     monkeypatch.setattr(products, "offered", lambda: False)
     for one, other in zip(ours, fitted(Watching(), executor), strict=True):
@@ -163,8 +195,7 @@ def test_steps_side_by_side_are_left_to_onednn(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("lightning_fedhpo.executors.programs.multiplying", noting)
     fitted(Watching(), Vectorized(compile=False))
-    assert seen
-    assert all(seen)
+    assert len(seen) == 4  # training and validation, of the proof's clients and of the run's
 
 
 @pytest.mark.usefixtures("wished")

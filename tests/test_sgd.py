@@ -139,3 +139,28 @@ def test_gradients_and_buffers_in_another_order() -> None:
             step()
         ends.append([weight.detach(), optimizer.state[weight]["momentum_buffer"]])
     assert same(ends[1], ends[0])
+
+
+def test_a_state_that_is_loaded_is_stepped_on() -> None:
+    ends = []
+    for by_hand in (True, False):
+        torch.manual_seed(0)
+        net = nn.Linear(16, 16)
+        optimizer = SGD(net.parameters(), lr=0.1, momentum=0.9)
+        step = plain_sgd(optimizer) if by_hand else optimizer.step
+        assert step is not None
+        for number in range(4):
+            if number == 2:
+                optimizer.load_state_dict(optimizer.state_dict())
+                optimizer.param_groups[0]["lr"] = 0.2
+            optimizer.zero_grad()
+            net(torch.ones(2, 16)).square().sum().backward()
+            step()
+        ends.append([parameter.detach() for parameter in net.parameters()])
+    assert same(*ends)
+
+
+def test_a_learning_rate_in_a_vector_is_left_to_torch() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    assert plain_sgd(SGD([weight], lr=torch.tensor([0.1]))) is None
+    assert plain_sgd(SGD([weight], lr=torch.tensor(0.1))) is not None

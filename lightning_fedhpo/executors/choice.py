@@ -46,12 +46,14 @@ class Plan:
         configs: Configurations to compare with.
         jobs: Jobs of a round, about.
         updates: Jobs of the whole run, at most; None where nobody knows how long it will be.
+        alike: What a checkpoint knows of results side by side: whether they are the same; None where nobody has looked.
     """
 
     clients: Sequence[int]
     configs: Sequence[Config]
     jobs: int
     updates: int | None
+    alike: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,27 @@ def choose(
         enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
         compiles = compiles and plan.updates is not None and plan.updates >= enough
     try:
+        if plan.alike is False:
+            raise CannotBatchError("that was found earlier in this run")
         chosen = vectorized(
-            sequential, algorithm, limits, monitor, plan.clients, plan.configs, compiles, wished.memory * MEGABYTE
+            sequential,
+            algorithm,
+            limits,
+            monitor,
+            plan.clients,
+            plan.configs,
+            compiles,
+            wished.memory * MEGABYTE,
+            plan.alike is not None,
         )
     except CannotBatchError as reason:
+        sequential.alike = False
         text = f"jobs of {type(module).__name__} run one after another, not side by side: {reason}"
         if not asked:
             return _threaded(sequential, step.all, text)
         rank_zero_warn(f"executor: {text}.")
         return sequential
+    chosen.alike = True
     if not asked and chosen.copies > MOST_COPIES:
         text = "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
         return _threaded(sequential, step.all, text)

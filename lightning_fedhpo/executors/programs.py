@@ -27,7 +27,7 @@ from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
-from lightning_fedhpo.products import by_onednn, multiplying, products_of
+from lightning_fedhpo.products import Product, by_onednn, multiplying, products_in
 
 Added = Callable[[Sequence[Tensor], Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]]
 """``Algorithm.added_gradient``."""
@@ -163,9 +163,8 @@ class Programs:
         program(*inputs)
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        graph = self.graphs.get(key) or self._foretold(key) or self._traced(key, [tensor.clone() for tensor in inputs])
+        graph, products = self._foretold(key) or self._traced(key, inputs)
         program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else graph
-        products = products_of(lambda: program(*(tensor.clone() for tensor in inputs)))
         return multiplying(by_onednn=True)(program) if by_onednn(products) else program
 
     def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -176,21 +175,25 @@ class Programs:
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
             return graph
 
-    def _foretold(self, key: tuple[str, int, int]) -> GraphModule | None:
-        """Return a step for a shape without tracing it, where traces of others have told how."""
+    def _foretold(self, key: tuple[str, int, int]) -> tuple[GraphModule, list[Product]] | None:
+        """Return a step for a shape, and its products, without tracing it, where traces of others have told how."""
         stage, *shape = key
         template = next((one for one in self._templates[stage] if one.covers((shape[0], shape[1]))), None)
-        return None if template is None else template.graph((shape[0], shape[1]))
+        if template is None or key in self.graphs:
+            return None
+        return template.graph((shape[0], shape[1])), template.products((shape[0], shape[1]))
 
-    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> GraphModule:
-        with self._posed(key[0]), torch.no_grad():
-            graph = trace(self._training if key[0] == "training" else self._validation, inputs)
-        self.graphs[key] = graph
-        others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
-        template = template_of(others)
-        if template is not None:
-            self._templates[key[0]].insert(0, template)
-        return graph
+    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> tuple[GraphModule, list[Product]]:
+        graph = self.graphs.get(key)
+        if graph is None:
+            with self._posed(key[0]), torch.no_grad():
+                step = self._training if key[0] == "training" else self._validation
+                graph = self.graphs[key] = trace(step, [tensor.clone() for tensor in inputs])
+            others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
+            template = template_of(others)
+            if template is not None:
+                self._templates[key[0]].insert(0, template)
+        return graph, products_in(graph)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """One step; the inputs in order.

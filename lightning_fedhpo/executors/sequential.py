@@ -58,6 +58,9 @@ class SequentialExecutor:
     """Whether results of one arm depend on which arms run beside it, if only in the rounding."""
     threads: int | None = None
     """With how many threads torch computes the jobs; None leaves it as it is."""
+    alike: bool | None = None
+    """Whether results side by side were found to be those of one job after another; None where nobody has looked. A run
+    that is resumed goes by it."""
 
     def __init__(
         self,

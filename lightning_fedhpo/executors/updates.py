@@ -58,7 +58,7 @@ def _decayed(weight: Tensor, gradient: Tensor, decay: Any) -> Tensor:
     return gradient.add(weight, alpha=decay) if decay else gradient
 
 
-def sgd(nesterov: bool, maximize: bool = False) -> Update:
+def sgd(nesterov: bool) -> Update:
     """Return SGD's step: momentum and weight decay, without dampening."""
 
     def apply(weight: Tensor, gradient: Tensor, state: Sequence[Tensor], values: Values) -> None:

@@ -129,6 +129,7 @@ class VectorizedExecutor(SequentialExecutor):
                 results = self.together(wave, arms, context)
             except Exception as error:  # one client's examples, or a step that has become another
                 self._given_up = self._given_up or isinstance(error, CannotBatchError)
+                self.alike = not self._given_up
                 rank_zero_warn(
                     f"executor: {'the run' if self._given_up else 'this round'} goes on one job after another: "
                     f"{first_line(error)}."

@@ -14,6 +14,7 @@ from torch.nn import functional
 from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace
 from lightning_fedhpo.executors.template import Shape, Template, UnlikeError, tell_apart, template_of
 from lightning_fedhpo.executors.tracing import trace
+from lightning_fedhpo.products import products_in, products_of
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -67,13 +68,21 @@ def template(step: Step, *shapes: Shape) -> Template | None:
     return template_of({shape: traced(step, shape) for shape in shapes})
 
 
+@pytest.fixture(autouse=True)
+def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have products noted whatever the processor."""
+    monkeypatch.setattr("lightning_fedhpo.products.offered", lambda: True)
+
+
 def check(found: Template | None, step: Step, shapes: Sequence[Shape]) -> None:
     """Hold what is foretold for shapes against what their traces compute."""
     assert found is not None
     for shape in shapes:
         assert found.covers(shape)
         graph, given = found.graph(shape), inputs(step, shape)
-        assert torch.equal(graph(*given)[0], traced(step, shape)(*given)[0])
+        told = traced(step, shape)
+        assert torch.equal(graph(*given)[0], told(*given)[0])
+        assert found.products(shape) == products_in(told) == products_of(lambda told=told, given=given: told(*given))
 
 
 @pytest.mark.parametrize("step", [linear, convolution])
