@@ -217,7 +217,7 @@ class FederatedLoop(Callback):
         self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested)
         self._in_round = self._torn = False
         self._show_best()
-        if not self._settled:  # what arms keep lies among what the first round has let go of
+        if not self._settled and len(self.arms) > 1:  # what they keep lies among what the first round has let go of
             machine.give_back()
         self._settled = True
 
