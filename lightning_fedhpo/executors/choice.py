@@ -100,8 +100,6 @@ def choose(
         enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
         compiles = compiles and plan.updates is not None and plan.updates >= enough
     try:
-        if plan.alike is False:
-            raise CannotBatchError("that was found earlier in this run")
         chosen = vectorized(
             sequential,
             algorithm,
@@ -111,8 +109,10 @@ def choose(
             plan.configs,
             compiles,
             wished.memory * MEGABYTE,
-            plan.alike is not None,
+            bool(plan.alike),
         )
+        if plan.alike is False:
+            raise CannotBatchError("that was found earlier in this run")
     except CannotBatchError as reason:
         sequential.alike = False
         text = f"jobs of {type(module).__name__} run one after another, not side by side: {reason}"
