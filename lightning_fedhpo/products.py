@@ -148,6 +148,8 @@ def by_onednn(products: Sequence[Product]) -> bool:
     >>> by_onednn([])
     False
     """
+    if not offered():
+        return False
     single = dict.fromkeys(one._replace(lanes=1) for one in products)  # all lanes are multiplied in one way
     return faster(products, torch.get_num_threads()) and _told() == "highest" and all(map(exact, single))
 

@@ -199,6 +199,13 @@ def test_steps_side_by_side_are_left_to_onednn(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("wished")
+def test_other_processors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert products.by_onednn([LARGE])
+    monkeypatch.setattr(products, "offered", lambda: False)
+    assert not products.by_onednn([LARGE])
+
+
+@pytest.mark.usefixtures("wished")
 def test_who_has_said_how_exact_products_are_to_be_is_obeyed() -> None:
     module = Watching("high")
     fitted(module, "sequential")
