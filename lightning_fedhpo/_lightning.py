@@ -179,11 +179,11 @@ class JobsLoop(_TrainingEpochLoop):
                 progress.increment_started()
                 result = next(results)
                 progress.increment_processed()
-                outputs = {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
-                _call(trainer, ends, "on_train_batch_end", outputs, job, number)
+                if ends:
+                    _call(trainer, ends, "on_train_batch_end", _output(result), job, number)
                 if bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch):
                     told = now
-                    _call(trainer, bars, "on_train_batch_end", outputs, job, number)
+                    _call(trainer, bars, "on_train_batch_end", _output(result), job, number)
                 if logs:
                     connector.on_batch_end()
                 progress.increment_completed()
@@ -309,7 +309,7 @@ class RoundsLoop(_FitLoop):
         self.planned = self._rounds.begin_round(self.epoch_progress.current.processed)
         self.max_batches = len(self.planned)
         self.epoch_progress.increment_ready()
-        call._call_callback_hooks(self.trainer, "on_train_epoch_start")
+        _call_callbacks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
 
     def advance(self) -> None:
@@ -325,8 +325,8 @@ class RoundsLoop(_FitLoop):
         self.epoch_progress.increment_processed()
         with _inside(trainer.lightning_module, "on_train_epoch_end"):
             self._rounds.publish()
-        call._call_callback_hooks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
-        call._call_callback_hooks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
+        _call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
+        _call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
         connector.on_epoch_end()
         # Lightning's loggers expect the round's figures at the step of its last job.
         self.epoch_loop._batches_that_stepped -= 1
@@ -392,7 +392,7 @@ def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | N
     ``self.log`` would do the same at forty microseconds a figure.
     """
     connector = trainer._logger_connector
-    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in figures.items()}
+    tensors = dict(zip(figures, torch.tensor(list(figures.values()), dtype=torch.float64).unbind(), strict=True))
     connector._callback_metrics.update(tensors)
     if progress is not None and progress in figures:  # a cohort without validation examples has no score
         connector._progress_bar_metrics[progress] = figures[progress]
@@ -417,12 +417,23 @@ def _overrides(callback: Callback, hook: str) -> bool:
     return getattr(type(callback), hook, None) is not getattr(Callback, hook) or hook in vars(callback)
 
 
+def _call_callbacks(trainer: AnyTrainer, hook: str, **which: bool) -> None:
+    """Call a hook of the callbacks as Lightning does, where one of them has it."""
+    if any([_overrides(callback, hook) for callback in trainer.callbacks]):
+        call._call_callback_hooks(trainer, hook, **which)
+
+
 def _batch_callbacks(trainer: AnyTrainer, hook: str) -> list[Callback]:
     return [
         callback
         for callback in trainer.callbacks
         if _overrides(callback, hook) and not (isinstance(callback, ProgressBar) and hook == "on_train_batch_end")
     ]
+
+
+def _output(result: ClientResult) -> dict[str, Tensor]:
+    """Return what a batch gives to callbacks: a job's score."""
+    return {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
 
 
 def _call(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Arm:
         self._integers: list[Tensor] | None = None
         self._personal: dict[int, list[Tensor]] = {}
 
-    @torch.no_grad()
+    @gradless
     def add(self, result: ClientResult, weight: float) -> None:
         """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards."""
         if result.personal:
@@ -117,7 +118,7 @@ class Arm:
         torch._foreach_div_(self._delta, self._total)
         return self._delta
 
-    @torch.no_grad()
+    @gradless
     def commit(self) -> None:
         """Take the averaged buffers and the clients' own parts, and close the round."""
         floats, integers = _by_kind(self.buffers)

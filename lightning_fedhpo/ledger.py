@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from lightning_fedhpo.types import ClientResult
 
@@ -40,7 +40,7 @@ class Ledger:
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, int]) -> Ledger:

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
+from torch.autograd import Variable
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.data.images import channels_inside
+from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.products import multiplying
 from lightning_fedhpo.recorder import Recorder
-from lightning_fedhpo.sgd import plain_sgd
+from lightning_fedhpo.sgd import step_of
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.examples import Examples
@@ -167,7 +168,7 @@ class LocalTraining:
         size = self.evaluation_batch_size
         return min(len(examples), size * batches_of(len(examples), size, False, limit))
 
-    @torch.no_grad()
+    @gradless
     def evaluate(
         self,
         examples: Examples,
@@ -231,7 +232,7 @@ class LocalTraining:
         optimizer = self.trainer.optimizers[0]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         training_step = private.step_function(self.module, "training_step")
-        optimizer_step = plain_sgd(optimizer) or optimizer.step
+        optimizer_step = step_of(optimizer)
 
         def step(batch: Any, number: int) -> Any:
             output = training_step(batch, number)
@@ -260,9 +261,10 @@ def backward(loss: Tensor) -> None:
     if type(loss) is not Tensor or loss.dim() or loss.grad_fn is None or loss.dtype not in _ONES or not loss.is_cpu:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return
-    _engine_run_backward((loss,), (_ONES[loss.dtype],), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    _run_backward((loss,), (_ONES[loss.dtype],), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
+_run_backward = Variable._execution_engine.run_backward
 _ONES = {dtype: torch.ones((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
 

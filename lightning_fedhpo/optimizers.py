@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+_CONSTANTS = (bool, int, float, str, tuple, type(None))
+"""What a group may hold that nothing changes in place."""
+
 
 class LocalOptimizers:
     """The optimizers and schedulers of local training, as the module's author set them.
@@ -23,6 +26,8 @@ class LocalOptimizers:
             [_copied({key: group[key] for key in group if key != "params"}) for group in optimizer.param_groups]
             for optimizer in self.optimizers
         ]
+        values = [value for groups in self.own for own in groups for value in own.values()]
+        self._constant = all(isinstance(value, _CONSTANTS) for value in values)
         self._states = [_copied(scheduler.state_dict()) for scheduler in self.schedulers]
         # Wrappers (Lookahead) hold another optimizer; some optimizers (Adagrad) are born with a state.
         self._nested = [nested for optimizer in self.optimizers for nested in _nested(optimizer)]
@@ -33,7 +38,8 @@ class LocalOptimizers:
         """Forget what one client's training left in them."""
         for optimizer, groups in zip(self.optimizers, self.own, strict=True):
             for group, own in zip(optimizer.param_groups, groups, strict=True):
-                group.update(_copied(own))  # a learning rate may be a tensor, which schedules change in place
+                # A learning rate may be a tensor, which schedules change in place.
+                group.update(own if self._constant else _copied(own))
         for optimizer, initial, attributes in zip(self._nested, self._initial, self._attributes, strict=True):
             optimizer.state.clear()
             if initial:

@@ -24,6 +24,18 @@ _REGISTER = 16
 """Numbers of single precision in the widest register that a CPU of today has."""
 
 
+def step_of(optimizer: Optimizer) -> Callable[[], Any]:
+    """Return an optimizer's step, or what does the same in less time.
+
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> w.grad = torch.ones(2)
+    >>> step_of(SGD([w], lr=0.5))()
+    >>> w.tolist()
+    [0.5, 0.5]
+    """
+    return plain_sgd(optimizer) or optimizer.step
+
+
 def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
     """Return a step that equals the optimizer's own, or None where it is more than plain SGD.
 
@@ -126,8 +138,8 @@ def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool])
         if grad is None:
             continue
         buffer = state[parameter].get("momentum_buffer") if momentum else None
-        if not (fits and fusing and _in_order(grad) and (buffer is None or _in_order(buffer))):
-            _step_of(parameter, grad, group, state)
+        if not (fusing and fits and _in_order(grad) and (buffer is None or _in_order(buffer))):
+            _step_alone(parameter, grad, group, state)
             continue
         taken = begun
         if momentum:
@@ -159,7 +171,7 @@ _Taken = tuple[list[Tensor], list[Tensor], list[Tensor]]
 """What one call of the fused kernel steps: parameters, their gradients, their momentum buffers."""
 
 
-def _step_of(parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
+def _step_alone(parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
     """Take the step of a parameter that the fused kernel is not exact for."""
     momentum = group["momentum"]
     if group["weight_decay"]:

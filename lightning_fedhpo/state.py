@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torchmetrics import Metric
 
+from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.still import Place, Still
 from lightning_fedhpo.traces import Traces
 
@@ -84,7 +85,7 @@ class ModuleState:
         self.traces.end()
         self.still.end()
 
-    @torch.no_grad()
+    @gradless
     def settle(self) -> None:
         """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
         thawed = [name for name, parameter in self.frozen.items() if parameter.requires_grad]
@@ -104,7 +105,7 @@ class ModuleState:
                 tensor.copy_(present)
                 owner[key] = tensor
 
-    @torch.no_grad()
+    @gradless
     def load(self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None) -> None:
         """Copy a model into the module."""
         for owner, key, tensor in self.slots:

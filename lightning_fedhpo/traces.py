@@ -88,10 +88,14 @@ class Content:
 
     def is_changed(self) -> bool:
         """Whether it is not what it was."""
-        return any(differ(entries, entries_of(held)) for held, entries in self.containers) or any(
-            self._versions[id(array)] != array._version if id(array) in self._versions else not _same(array, copy)
-            for array, copy in self.arrays
-        )
+        for held, entries in self.containers:
+            if (entries or held) and differ(entries, entries_of(held)):
+                return True
+        for array, copy in self.arrays:
+            version = self._versions.get(id(array))
+            if version != array._version if version is not None else not _same(array, copy):
+                return True
+        return False
 
     def _note(self, array: Any) -> None:
         if isinstance(array, Tensor) and array.numel() > COMPARED:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Algorithm:
                 group["lr"] = lr
             for tensor, grad in zip(arm.weights, gradient, strict=True):
                 tensor.grad = grad
-            arm.optimizer.step()
+            step_of(arm.optimizer)()
             for tensor in arm.weights:
                 tensor.grad = None
         arm.commit()

@@ -19,6 +19,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import Binding
+from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.local import Done, LocalTraining
 from lightning_fedhpo.state import ModuleState
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
@@ -210,7 +211,7 @@ class SequentialExecutor:
             val_limit=self._limits.val,
         )
 
-    @torch.no_grad()
+    @gradless
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""
         for tensor in self._sparse:
@@ -246,10 +247,13 @@ def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[T
     return max(math.inf if math.isnan(part) else part for part in parts)
 
 
-@torch.no_grad()
+@gradless
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether some weights are usable, with one look at their norms.
 
     A model whose squares leave the range of its numbers has diverged as well, and counts as not finite.
     """
-    return math.isfinite(torch.stack(torch._foreach_norm(list(tensors))).sum().item())
+    norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
+    if not norms[0].is_cpu:  # pragma: no cover - one transfer, not one a tensor
+        norms = [torch.stack(list(norms)).sum()]
+    return all([math.isfinite(norm.item()) for norm in norms])

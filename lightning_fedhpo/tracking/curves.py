@@ -50,8 +50,12 @@ def announce(trainer: Trainer, figures: Mapping[str, float]) -> None:
 
     By their full names: of several patterns that fit a name, W&B takes any.
     """
-    new = {name: BUDGET_STEP for name in figures if name.startswith(BUDGET) and name not in trainer.callback_metrics}
-    for logger in _loggers(trainer) if new else []:
+    loggers = _loggers(trainer)
+    if not loggers:
+        return
+    known = trainer.callback_metrics
+    new = {name: BUDGET_STEP for name in figures if name.startswith(BUDGET) and name not in known}
+    for logger in loggers if new else []:
         _attempt(logger, partial(_define, logger, new))
 
 

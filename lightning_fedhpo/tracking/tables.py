@@ -32,9 +32,10 @@ class Table(Sequence[dict[str, Any]]):
 
     def append(self, row: Mapping[str, Cell]) -> None:
         """Add one row."""
-        for name in row:
-            if name not in self._columns:
-                self._columns[name] = [None] * self._rows
+        if row.keys() != self._columns.keys():
+            for name in row:
+                if name not in self._columns:
+                    self._columns[name] = [None] * self._rows
         for name, cells in self._columns.items():
             cells.append(row.get(name))
         self._rows += 1
