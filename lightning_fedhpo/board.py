@@ -25,7 +25,7 @@ with contextlib.suppress(ImportError):  # Windows has none, and no such folder e
 
 FOLDER = Path("/dev/shm")
 _HEADER = mmap.PAGESIZE
-_LOOKS = 2000
+_LOOKS = 20_000
 """How often a process looks for the others before it sleeps in between, where every process has a core."""
 _NAP = 5e-5
 _ALIVE = 0.2

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.executors.pooling import pool_first
 
 Program = Callable[..., Any]
 _VIEWS = (
@@ -55,6 +56,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule
     _drop_idle(module.graph)
     _share(module.graph)
     module.graph.eliminate_dead_code()
+    pool_first(module.graph)
     module.recompile()
     return module
 
