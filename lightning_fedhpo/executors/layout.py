@@ -31,6 +31,21 @@ class ChannelsInside(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return func(*args, **(kwargs or {}))
 
 
+class WeightsFirst(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """Has what linear layers of several lanes compute, ``x w^T``, computed as ``(w x^T)^T``.
+
+    Where lanes are multiplied each by itself this is up to twice as fast, by MKL as by oneDNN, and never slower.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do as asked, with such products turned round."""
+        if func is aten.bmm.default:
+            inputs, weights = args[0], args[1].transpose(1, 2)
+            if inputs.is_contiguous() and weights.is_contiguous() and inputs.shape[1] > 1:  # one is traced otherwise
+                return func(weights, inputs.transpose(1, 2)).transpose(1, 2)
+        return func(*args, **(kwargs or {}))
+
+
 def _inside(image: Tensor) -> Tensor:
     if image.is_contiguous(memory_format=torch.channels_last):
         return image
@@ -77,7 +92,10 @@ class _Level:
     def merged(self, images: Tensor, dim: int | None) -> Tensor:
         if dim is None:
             images, dim = images.expand(self.size, *images.shape), 0
-        return images.movedim(dim, self.place).flatten(self.place, self.place + 1)
+        images = images.movedim(dim, self.place)
+        if self.place == 0:
+            return images.flatten(0, 1)
+        return images.movedim((1, 2), (3, 4)).flatten(3, 4).movedim(3, 1)  # channels innermost, in one go
 
     def parted(self, images: Tensor) -> Tensor:
         shape = images.shape
