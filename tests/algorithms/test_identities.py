@@ -69,6 +69,25 @@ def test_decay_and_momentum_of_the_server() -> None:
         assert round_of(algorithm, arm, [torch.tensor([model])], [1]).item() == pytest.approx(w, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(10,), (64, 5), (3, 2, 4, 4)], ids=str)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_servers_step_is_torchs_to_the_bit(shape: tuple[int, ...], momentum: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    start = torch.randn(*shape, generator=draw)
+    start = start.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else start
+    algorithm = FedAvg()
+    arm = Arm(0, algorithm, {"lr": 0.7, "momentum": momentum, "decay": 0.01}, [start])
+    weight = start.clone().requires_grad_()
+    torchs = torch.optim.SGD([weight], lr=0.7, momentum=momentum, foreach=False)
+    for number in range(4):
+        model = torch.randn(*shape, generator=draw)
+        weight.grad = 8.0 * (weight.detach() - model) / 8.0
+        torchs.param_groups[0]["lr"] = 0.7 * (1 - 0.01) ** number
+        torchs.step()
+        assert torch.equal(round_of(algorithm, arm, [model], [8]), weight)
+    assert ("momentum_buffer" in arm.state_dict()["optimizer"]["state"].get(0, {})) == bool(momentum)
+
+
 def test_fedadam_fedadagrad_and_fedyogi_against_their_formulas() -> None:
     lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 0.01
     models = [2.0, -1.0, 0.7, 0.7]
