@@ -179,11 +179,13 @@ class JobsLoop(_TrainingEpochLoop):
                 progress.increment_started()
                 result = next(results)
                 progress.increment_processed()
-                if ends:
-                    _call(trainer, ends, "on_train_batch_end", _output(result), job, number)
-                if bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch):
-                    told = now
-                    _call(trainer, bars, "on_train_batch_end", _output(result), job, number)
+                shown = bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch)
+                if ends or shown:
+                    outputs = {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
+                    _call(trainer, ends, "on_train_batch_end", outputs, job, number)
+                    if shown:
+                        told = now
+                        _call(trainer, bars, "on_train_batch_end", outputs, job, number)
                 if logs:
                     connector.on_batch_end()
                 progress.increment_completed()
@@ -429,11 +431,6 @@ def _batch_callbacks(trainer: AnyTrainer, hook: str) -> list[Callback]:
         for callback in trainer.callbacks
         if _overrides(callback, hook) and not (isinstance(callback, ProgressBar) and hook == "on_train_batch_end")
     ]
-
-
-def _output(result: ClientResult) -> dict[str, Tensor]:
-    """Return what a batch gives to callbacks: a job's score."""
-    return {} if result.score_after is None else {"loss": torch.tensor(result.score_after)}
 
 
 def _call(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:

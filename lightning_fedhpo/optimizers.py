@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 _CONSTANTS = (bool, int, float, str, tuple, type(None))
-"""What a group may hold that nothing changes in place."""
+"""What a group may hold that is not copied."""
 
 
 class LocalOptimizers:

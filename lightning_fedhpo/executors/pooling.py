@@ -1,12 +1,13 @@
 """Pooling before the activation, where a module has it after: the same numbers from a quarter of the work.
 
-The largest of some numbers that are cut off at zero is the largest of them, cut off at zero, to the bit. So where only
-pooling looks at what a ``relu`` returns, a traced step pools first, forward and backward.
+The largest of some numbers that are cut off at zero is the largest of them, cut off at zero. So where only pooling
+looks at what a ``relu`` returns, a traced step pools first, forward and backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,44 +15,50 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 aten = torch.ops.aten
+_BACKWARD = aten.max_pool2d_with_indices_backward.default
 _VIEWS = tuple(getattr(aten, name) for name in ("view", "permute", "transpose", "unsqueeze", "squeeze", "alias"))
 
 
 def pool_first(graph: Graph) -> None:
-    """Move every ``relu`` behind the pooling that alone looks at it."""
+    """Move every ``relu`` behind the pooling that alone looks at it, where nobody writes to what either sees."""
+    written = set(_written(graph))
     for pool in graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices.default):
-        way, backward = _way_to(pool.args[0]), _backward_of(pool)
-        relu = way[0]
-        threshold = None if backward is None else _threshold_of(backward, relu)
-        if relu.target is not aten.relu.default or (backward is None) != (threshold is None):
+        way = _way_to(pool.args[0])
+        relu, pooled, backward = way[0], _results(pool, 0), [user for one in _results(pool, 1) for user in one.users]
+        if relu.target is not aten.relu.default or len(pooled) != 1:
             continue
-        pooled = [user for user in pool.users if user.args[1] == 0]
-        if pooled and _is_private(way, pool, backward, threshold):
-            _move(graph, relu, pooled[0], backward, threshold)
+        masks = [_mask(one, relu) for one in backward if one.target is _BACKWARD]
+        if len(masks) != len(backward) or None in masks or not _is_private(way, [pool, *backward, *masks]):
+            continue
+        if not written & {_origin(relu.args[0]), relu, pool}:
+            _move(graph, relu, pooled[0], backward, masks)
 
 
-def _move(graph: Graph, relu: Node, pooled: Node, backward: Node | None, threshold: Node | None) -> None:
+def _move(graph: Graph, relu: Node, pooled: Node, backward: Sequence[Node], masks: Sequence[Node | None]) -> None:
     with graph.inserting_after(pooled):
         after = graph.call_function(aten.relu.default, (pooled,))
     after.meta["val"] = pooled.meta["val"]
     pooled.replace_all_uses_with(after, delete_user_cb=lambda user: user is not after)
-    if backward is not None and threshold is not None:
-        with graph.inserting_before(backward):
-            passed = graph.call_function(aten.threshold_backward.default, (backward.args[0], after, 0))
+    for back, mask in zip(backward, masks, strict=True):
+        with graph.inserting_before(back):
+            passed = graph.call_function(aten.threshold_backward.default, (back.args[0], after, 0))
         passed.meta["val"] = pooled.meta["val"]
-        backward.update_arg(0, passed)
-        threshold.replace_all_uses_with(threshold.args[0])  # type: ignore[arg-type]  # a gradient
-        graph.erase_node(threshold)
-    relu.replace_all_uses_with(relu.args[0])  # type: ignore[arg-type]  # a tensor
-    graph.erase_node(relu)
+        back.update_arg(0, passed)
+        _leave_out(graph, mask)
+    _leave_out(graph, relu)
 
 
-def _backward_of(pool: Node) -> Node | None:
-    users = [user for place in pool.users if place.args[1] == 1 for user in place.users]
-    return users[0] if users and users[0].target is aten.max_pool2d_with_indices_backward.default else None
+def _leave_out(graph: Graph, node: Any) -> None:
+    node.replace_all_uses_with(node.args[0])
+    graph.erase_node(node)
 
 
-def _threshold_of(backward: Node, relu: Node) -> Node | None:
+def _results(pool: Node, number: int) -> list[Node]:
+    """Return the nodes that take the maxima, 0, or their places, 1."""
+    return [user for user in pool.users if user.target is operator.getitem and user.args[1] == number]
+
+
+def _mask(backward: Node, relu: Node) -> Node | None:
     """Return what lets gradients pass where the activation did, if nothing else looks at what pooling sends back."""
     node = backward
     while len(node.users) == 1:
@@ -65,7 +72,7 @@ def _threshold_of(backward: Node, relu: Node) -> Node | None:
     return None
 
 
-def _is_private(way: Sequence[Node], *looking: Node | None) -> bool:
+def _is_private(way: Sequence[Node], looking: Sequence[Node | None]) -> bool:
     """Whether only these look at what lies on a way of views, beside the way itself."""
     return all(user in looking or user in way for node in way for user in node.users)
 
@@ -80,6 +87,27 @@ def _way_to(node: Any) -> list[Node]:
 
 def _is_view(node: Node) -> bool:
     return node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _VIEWS
+
+
+def _written(graph: Graph) -> Iterator[Node]:
+    """Yield the operations whose results are written to in place."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for place, argument in enumerate(schema.arguments if schema is not None and schema.is_mutable else ()):
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                several = given if isinstance(given, list | tuple) else [given]
+                yield from (_origin(one) for one in several if isinstance(one, Node))
+
+
+def _origin(node: Any) -> Node:
+    """Return the operation whose memory a tensor has."""
+    while node.op == "call_function" and isinstance(node.args[0], Node):
+        schema = getattr(node.target, "_schema", None)
+        if node.target is not operator.getitem and not (schema and any(one.alias_info for one in schema.returns)):
+            break
+        node = node.kwargs.get("out", node.args[0])
+    return node  # type: ignore[no-any-return]  # nodes lead to nodes
 
 
 def _layout(node: Any) -> tuple[object, ...]:

@@ -250,7 +250,7 @@ class Programs:
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
-        with ChannelsInside(), WeightsFirst():  # type: ignore[no-untyped-call]  # torch's
+        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
             gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
@@ -279,7 +279,7 @@ class Programs:
             with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace():  # type: ignore[union-attr]  # as above
                 return [(value * shares).sum() for value in vmap(one)(*examples)]
 
-        with ChannelsInside(), WeightsFirst():  # type: ignore[no-untyped-call]  # torch's
+        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
             found = vmap(logs_of)(weights, own, gathered, shares)
         for total, value in zip(sums, found, strict=True):
             total.add_(value)

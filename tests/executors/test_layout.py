@@ -95,15 +95,16 @@ def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
 
 
 class Layers(nn.Module):
-    """Layers over sequences, whose results are flattened behind each other."""
+    """A layer over sequences, whose results are seen as a row, and layers over rows."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(6, 5), nn.Linear(20, 3, bias=False)
+        self.first, self.second, self.third = nn.Linear(6, 5), nn.Linear(20, 8, bias=False), nn.Linear(2, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a row of three for each sequence of four."""
-        return self.second(torch.flatten(torch.relu(self.first(x)), -2)).log_softmax(-1)  # type: ignore[no-any-return]
+        row = torch.relu(self.first(x)).view(x.shape[0], -1)
+        return self.third(self.second(row).view(-1, 4, 2).sum(1)).log_softmax(-1)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("width", [1, 2, 7])
@@ -116,16 +117,17 @@ def test_weights_come_first_in_what_linear_layers_compute(width: int) -> None:
 
     def loss(weights: list[Tensor], examples: Tensor) -> Tensor:
         held = dict(zip(shapes, weights, strict=True))
-        return vmap(lambda example: functional_call(layers, held, (example,))[0])(examples).sum()
+        return vmap(lambda example: functional_call(layers, held, (example[None],))[0, 0])(examples).sum()
 
     def gradients_of(*inputs: Tensor) -> list[Tensor]:
-        with WeightsFirst():
+        with WeightsFirst(3, width):
             return list(vmap(grad(loss))(list(inputs[:-1]), inputs[-1]))
 
     graph = trace(gradients_of, [*weights, examples])
     products = [node for node in graph.graph.nodes if str(node.target) == "aten.bmm.default"]
-    first = [tuple(node.args[0].meta["val"].shape) for node in products][:2]
-    assert first == [(3, 5, 6), (3, 3, 20) if width > 1 else (3, 1, 20)]
+    first = [tuple(node.args[0].meta["val"].shape) for node in products][:3]
+    turned = [(3, 8, 20), (3, 3, 2)] if width > 1 else [(3, 1, 20), (3, 1, 2)]
+    assert first == [(3, 4 * width, 6), *turned]
     found = graph(*weights, examples)
     for lane in range(3):
         layers.load_state_dict({name: weight[lane] for name, weight in zip(shapes, weights, strict=True)})

@@ -95,6 +95,7 @@ def test_what_stands_on_the_pooled_images_stands_on_the_activation():
 def test_whatever_else_looks_at_the_activation_keeps_its_numbers(function):
     x, weight = images()
     before, after = traced(grad(function), weight, x)
+    assert order(after) == order(before)
     found, expected = after(weight, x), before(weight, x)
     assert torch.allclose(found, expected, equal_nan=True)
 
@@ -110,6 +111,57 @@ def test_an_activation_that_is_returned_stays_where_it_was():
     assert order(after) == ["relu", "pool"]
     for one, other in zip(before(weight, x), after(weight, x), strict=True):
         assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+
+
+def halved(x, write):
+    pooled = functional.max_pool2d(functional.relu(x * 2), 2)
+    write(pooled)
+    return (pooled * pooled.detach().cos()).sum()
+
+
+def shifted(x, write):
+    y = x * 2
+    active = functional.relu(y)
+    write(y)
+    return functional.max_pool2d(active, 2).sum() + y.sum()
+
+
+@pytest.mark.parametrize("function", [grad(halved), shifted], ids=["what is pooled", "what is cut off"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda tensor: tensor.neg_(),
+        lambda tensor: tensor.view(-1).sub_(0.5),
+        lambda tensor: tensor[:, 0].mul_(-3.0),
+        lambda tensor: torch.add(tensor, 1.5, out=tensor),
+        lambda tensor: tensor.split(1)[1].fill_(-0.5),
+        lambda tensor: torch._foreach_neg_([tensor]),
+    ],
+    ids=["all", "as a view", "a part", "as an output", "a piece", "among others"],
+)
+def test_what_somebody_writes_to_stays_in_order(function, write):
+    x = images()[0][0].nan_to_num(0.5, 2.0)
+    try:
+        expected = function(x, write)
+    except RuntimeError:
+        pytest.skip("autograd does not write so")
+    after = tracing.trace(lambda x: function(x, write), [x])
+    assert order(after) == ["relu", "pool"]
+    assert torch.allclose(after(x), expected)
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_places_that_somebody_reads_are_those_of_the_activation(summed):
+    x, weight = images()
+
+    def places(w, x):
+        active = functional.relu(x * w)
+        pooled, where = aten.max_pool2d_with_indices(active, [2, 2])
+        return (pooled.sum() if summed else pooled), where
+
+    before, after = traced(places, weight, x)
+    assert order(after) == ["relu", "pool"]
+    assert torch.equal(before(weight, x)[1], after(weight, x)[1])
 
 
 def test_what_comes_back_to_an_activation_without_its_mask_stays_as_it_is():
