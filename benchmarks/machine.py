@@ -8,10 +8,11 @@ import os
 import platform
 import warnings
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from lightning_fedhpo.machine import processor as facts_of_processor
 
 PACKAGES = ("torch", "lightning", "lightning-fedhpo")
 
@@ -21,11 +22,7 @@ def processor() -> str:
 
     A name alone may stand for several generations on machines that are rented.
     """
-    try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        first = ""
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    facts = facts_of_processor()
     name = facts.get("model name") or platform.processor() or platform.machine()
     if "cpu family" in facts and "model" in facts:
         return f"{name} (family {facts['cpu family']}, model {facts['model']})"

@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_fedhpo.machine import processor
 
 RATES = (110e9, 220e9)
 """Floating-point operations a second of one thread, by MKL and by oneDNN, on the processors in question."""
@@ -56,13 +57,8 @@ def offered() -> bool:
     """
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
-    try:
-        said = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        return False
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
     libraries = torch.backends.mkl, torch.backends.mkldnn
-    return all(library.is_available() for library in libraries) and wider_by_onednn(facts)
+    return all(library.is_available() for library in libraries) and wider_by_onednn(processor())
 
 
 def wider_by_onednn(facts: dict[str, str]) -> bool:

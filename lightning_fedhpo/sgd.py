@@ -19,6 +19,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from lightning_fedhpo.gradless import gradless
+
 _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 _REGISTER = 16
 """Numbers of single precision in the widest register that a CPU of today has."""
@@ -61,13 +63,8 @@ def plain_sgd(optimizer: Optimizer) -> Callable[[], None] | None:
         if not is_plain_sgd(optimizer):
             optimizer.step()
             return
-        before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)  # `no_grad` is another ten per cent of a small step
-        try:
-            for group, fits in zip(groups, even, strict=True):
-                _step(group, optimizer.state, fits)
-        finally:
-            torch._C._set_grad_enabled(before)
+        for group, fits in zip(groups, even, strict=True):
+            _step(group, optimizer.state, fits)
 
     return step
 
@@ -128,6 +125,7 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
     return True
 
 
+@gradless
 def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool]) -> None:
     momentum, lr = group["momentum"], group["lr"]
     fusing = not group["dampening"] and isinstance(lr, float)

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.fx import Graph, Node
+
+from lightning_fedhpo.executors.nodes import is_mutating, is_view, same_view
 
 aten = torch.ops.aten
 _BACKWARD = aten.max_pool2d_with_indices_backward.default
-_VIEWS = tuple(getattr(aten, name) for name in ("view", "permute", "transpose", "unsqueeze", "squeeze", "alias"))
 
 
 def pool_first(graph: Graph) -> None:
@@ -63,11 +63,11 @@ def _mask(backward: Node, relu: Node) -> Node | None:
     node = backward
     while len(node.users) == 1:
         (user,) = node.users
-        if _is_view(user):
+        if is_view(user):
             node = user
             continue
         masks = user.target is aten.threshold_backward.default and user.args == (node, relu, 0)
-        same = _layout(node) == _layout(relu) and _layout(backward) == _layout(backward.args[1])
+        same = same_view(node, relu) and same_view(backward, backward.args[1])
         return user if masks and same else None
     return None
 
@@ -80,20 +80,15 @@ def _is_private(way: Sequence[Node], looking: Sequence[Node | None]) -> bool:
 def _way_to(node: Any) -> list[Node]:
     """Return what a tensor is a view of, and the views that lead to it."""
     way = [node]
-    while _is_view(way[0]):
+    while is_view(way[0]):
         way.insert(0, way[0].args[0])
     return way
-
-
-def _is_view(node: Node) -> bool:
-    return node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _VIEWS
 
 
 def _written(graph: Graph) -> Iterator[Node]:
     """Yield the operations whose results are written to in place."""
     for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for place, argument in enumerate(schema.arguments if schema is not None and schema.is_mutable else ()):
+        for place, argument in enumerate(node.target._schema.arguments if is_mutating(node) else ()):
             given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
             if argument.alias_info is not None and argument.alias_info.is_write:
                 several = given if isinstance(given, list | tuple) else [given]
@@ -108,9 +103,3 @@ def _origin(node: Any) -> Node:
             break
         node = node.kwargs.get("out", node.args[0])
     return node  # type: ignore[no-any-return]  # nodes lead to nodes
-
-
-def _layout(node: Any) -> tuple[object, ...]:
-    """Return what tells, of two views of all of a tensor, whether they are the same view."""
-    value: Tensor = node.meta["val"]
-    return tuple(value.shape), value.stride(), value.storage_offset()

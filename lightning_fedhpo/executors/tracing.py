@@ -20,22 +20,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.executors.nodes import is_mutating, is_view, name_of, same_view, shape_of
 from lightning_fedhpo.executors.pooling import pool_first
 
 Program = Callable[..., Any]
-_VIEWS = (
-    "view",
-    "expand",
-    "reshape",
-    "_unsafe_view",
-    "permute",
-    "transpose",
-    "squeeze",
-    "unsqueeze",
-    "detach",
-    "alias",
-)
-"""Operations that return what they are given, seen otherwise."""
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:
@@ -118,20 +106,15 @@ def _draws(node: Node) -> bool:
     return True
 
 
-def _is_mutating(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
 def _fold_constants(module: GraphModule) -> None:
     """Compute what depends on no input, once."""
     graph = module.graph
     known: dict[Node, Any] = {}
-    changed = {argument for node in graph.nodes if _is_mutating(node) for argument in node.all_input_nodes}
+    changed = {argument for node in graph.nodes if is_mutating(node) for argument in node.all_input_nodes}
     for node in list(graph.nodes):
         if node.op == "get_attr":
             continue  # a frozen weight, say: it may be loaded anew
-        if node.op != "call_function" or _is_mutating(node) or node in changed:
+        if node.op != "call_function" or is_mutating(node) or node in changed:
             continue
         if all(argument in known for argument in node.all_input_nodes) and _is_aten(node):
             arguments, options = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
@@ -159,9 +142,9 @@ def _drop_idle(graph: Graph) -> None:
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
         source = node.args[0]
-        if _name(node) == "mul":
-            same = len(node.args) > 1 and node.args[1] == 1 and _dtype(node) == _dtype(source)
-            found = source if same and _shape(node) == _shape(source) and not isinstance(node.args[1], bool) else None
+        if name_of(node) == "mul":
+            one = len(node.args) > 1 and node.args[1] == 1 and not isinstance(node.args[1], bool)
+            found = source if one and _dtype(node) == _dtype(source) and shape_of(node) == shape_of(source) else None
         else:
             found = _before(node)
         if found is not None:
@@ -172,9 +155,9 @@ def _drop_idle(graph: Graph) -> None:
 def _before(node: Node) -> Node | None:
     """Return the earliest tensor of which a view is the very same, None where there is none."""
     found, place = None, node
-    while _name(place) in _VIEWS and place.args and isinstance(place.args[0], Node):
-        place = place.args[0]
-        if _shape(place) == _shape(node) is not None and _layout(place) == _layout(node):
+    while is_view(place):
+        place = place.args[0]  # type: ignore[assignment]  # a view is of a tensor
+        if same_view(place, node):
             found = place
     return found
 
@@ -183,7 +166,7 @@ def _share(graph: Graph) -> None:
     """Compute once what is computed several times, up to the first operation that writes to a tensor."""
     seen: dict[Any, Node] = {}
     for node in list(graph.nodes):
-        if _is_mutating(node):
+        if is_mutating(node):
             return
         if node.op not in ("call_function", "get_attr"):
             continue
@@ -193,20 +176,6 @@ def _share(graph: Graph) -> None:
             graph.erase_node(node)
         else:
             seen[key] = node
-
-
-def _shape(node: Node) -> Any:
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, Tensor) else None
-
-
-def _layout(node: Node) -> Any:
-    value = node.meta["val"]
-    return tuple(value.stride()), value.storage_offset(), value.dtype
-
-
-def _name(node: Node) -> str:
-    return getattr(node.target, "__name__", "").split(".")[0] if node.op == "call_function" else ""
 
 
 def _dtype(node: Node) -> Any:
