@@ -43,7 +43,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import OneCycleLR
 
 from lightning_fedhpo import processes, ranks
-from lightning_fedhpo.board import LostProcessError
+from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.types import ClientResult, Job
 
 if TYPE_CHECKING:

@@ -190,7 +190,7 @@ class FederatedLoop(Callback):
                 yield result
                 private.heed_sigterm(self._trainer)
 
-        return ranks.combined(self._jobs, [self._steps(job) for job in self._jobs], arms, train)
+        return ranks.combined(self._jobs, self._costs(self._jobs), arms, train)
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
@@ -541,12 +541,15 @@ class FederatedLoop(Callback):
         width = 1 if self.search is None else -(-self.search.spends // self.search.rounds)
         return self.cohort * width, self.cohort * spent if spent > 0 else None
 
-    def _steps(self, job: Job) -> int:
-        """Estimate a job's local steps."""
-        epochs = int(job.config.get("epochs", self.epochs))
-        batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        limit = private.limits(self._trainer)[0]
-        return epochs * int(batches_of(int(self._sizes[job.client]), batch_size, self.data.drop_last, limit))
+    def _costs(self, jobs: Sequence[Job]) -> list[int]:
+        """Estimate the local steps of every job."""
+        limit, usual = private.limits(self._trainer)[0], self.data.batch_size
+        costs = []
+        for job in jobs:
+            epochs, batch_size = job.config.get("epochs", self.epochs), job.config.get("batch_size", usual)
+            size = int(self._sizes[job.client])
+            costs.append(int(epochs) * batches_of(size, int(batch_size), self.data.drop_last, limit))
+        return costs
 
     def _end_watch(self) -> None:
         if self._watch is not None:

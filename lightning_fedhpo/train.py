@@ -25,11 +25,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import assembly, processes, ranks
-from lightning_fedhpo.board import LostProcessError
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.machine import threads
+from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.tracking.console import report
 from lightning_fedhpo.tracking.keeper import Keeper
 from lightning_fedhpo.tracking.summary import build_summary, write_summary

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_fedhpo import board
-from lightning_fedhpo.board import Board, LostProcessError, Place
+from lightning_fedhpo.ranks import board
+from lightning_fedhpo.ranks.board import Board, LostProcessError, Place
 
 pytestmark = pytest.mark.skipif(not board.able(), reason="no memory that processes can share")
 CAPACITY = 64
@@ -38,14 +38,14 @@ def at_once(found: list[Board], act: Callable[[int, Board], Any]) -> list[Any]:
 
 
 def test_everybody_has_what_everybody_says() -> None:
-    def act(rank: int, one: Board) -> list[list[list[float]]]:
+    def act(rank: int, one: Board) -> list[list[list[list[float]]]]:
         heard = []
         for step in range(50):
             parts = [torch.tensor([float(rank), float(step)]), torch.full((3,), float(rank * step))]
-            heard.append([view.view(torch.float32).tolist() for view in one.exchange(parts)])
+            heard.append([[view.tolist() for view in views] for views in one.exchange(parts)])
         return heard
 
-    wanted = [[[rank, step, *[rank * step] * 3] for rank in range(3)] for step in range(50)]
+    wanted = [[[[rank, step], [rank * step] * 3] for rank in range(3)] for step in range(50)]
     assert at_once(boards(3), act) == [wanted] * 3
 
 
@@ -55,7 +55,7 @@ def test_room_grows_while_others_still_read() -> None:
         for size in (10, CAPACITY + 1, 5, 10_000, 20_001, 3):
             assert one.takes(size)
             everyone = one.exchange([torch.full((size,), rank + size % 7, dtype=torch.uint8)])
-            kept += [view.clone() for view in everyone]
+            kept += [view.clone() for (view,) in everyone]
         return kept
 
     first, second = at_once(boards(2), act)
@@ -77,7 +77,7 @@ def test_where_one_has_no_room_nobody_takes_more(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     assert at_once(found, lambda rank, one: one.takes(1_000)) == [False, False]  # both know, without asking again
     assert at_once(found, lambda rank, one: one.takes(CAPACITY)) == [True, True]
-    said = at_once(found, lambda rank, one: [int(v[0]) for v in one.exchange([torch.tensor([rank + 1]).byte()])])
+    said = at_once(found, lambda rank, one: [int(v) for (v,) in one.exchange([torch.tensor([rank + 1]).byte()])])
     assert said == [[1, 2], [1, 2]]
 
 

@@ -30,6 +30,13 @@ _LOOKS = 20_000
 _NAP = 5e-5
 _ALIVE = 0.2
 """Seconds between two looks whether a process that is waited for is still there."""
+_LINE = 64
+"""Bytes that memory is read in: numbers of any size may lie at a multiple of them."""
+_KNOWN = 16
+"""So many kinds of messages are remembered with where they lie."""
+
+Kinds = tuple[tuple[torch.dtype, torch.Size], ...]
+"""Types and shapes of the tensors that go round together."""
 
 
 class LostProcessError(RuntimeError):
@@ -83,6 +90,7 @@ class Board:
         self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in self._maps]
         self._looks = _LOOKS if len(paths) <= (os.cpu_count() or 1) else 10
         self._step = 0
+        self._known: dict[tuple[int, Kinds], list[list[Tensor]]] = {}
 
     def takes(self, size: int) -> bool:
         """Whether everybody can say so many bytes at once; room for them is made."""
@@ -90,28 +98,37 @@ class Board:
             self._grow(size)
         return size <= self._capacity
 
-    def exchange(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """Return everybody's bytes: views that hold until the next exchange.
+    def exchange(self, own: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Return everybody's tensors: views that hold until the next exchange.
 
         Args:
-            own: Tensors of one dimension, which lie behind each other then: as many bytes of every process.
+            own: This process's, of the same shapes and types in all. Those with the largest numbers come first, so
+                that all lie where numbers of their size may.
         """
         self._step += 1
-        place = self._base + self._step % 2 * self._capacity
-        sizes = [part.numel() * part.element_size() for part in own]
-        size = sum(sizes)
-        written = torch.frombuffer(self._maps[self._rank], dtype=torch.uint8, offset=place, count=size)
-        for part, target in zip(own, torch.split(written, sizes), strict=True):
-            target.copy_(part.view(torch.uint8))
+        views = self._views(tuple((part.dtype, part.shape) for part in own))
+        for part, target in zip(own, views[self._rank], strict=True):
+            target.copy_(part)
         self._counters[self._rank][0] = self._step
         for other in range(len(self._files)):
             self._wait_for(other)
-        return [torch.frombuffer(held, dtype=torch.uint8, offset=place, count=size) for held in self._maps]
+        return views
+
+    def _views(self, kinds: Kinds) -> list[list[Tensor]]:
+        """Return the memory of this step as tensors; the same are asked for in every round."""
+        key = self._step % 2, kinds
+        views = self._known.get(key)
+        if views is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            place = self._base + self._step % 2 * self._capacity
+            views = self._known[key] = [_laid_out(held, place, kinds) for held in self._maps]
+        return views
 
     def _grow(self, size: int) -> None:
         """Make room behind what was there before, which another may still be reading."""
         base = self._base + 2 * self._capacity
-        capacity = max(size, 2 * self._capacity)
+        capacity = -(-max(size, 2 * self._capacity) // _LINE) * _LINE
         maps: list[mmap.mmap] = []
         if not self._all(lambda: os.posix_fallocate(self._files[self._rank], base, 2 * capacity)) or not self._all(
             lambda: maps.extend(mmap.mmap(file, base + 2 * capacity) for file in self._files)
@@ -119,6 +136,7 @@ class Board:
             self._most = self._capacity
             return
         self._base, self._capacity, self._maps = base, capacity, maps
+        self._known.clear()
         self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in maps]
 
     def _all(self, act: Callable[[], None]) -> bool:
@@ -128,7 +146,7 @@ class Board:
             done = True
         except OSError:
             done = False
-        return all(bool(one) for one in self.exchange([torch.tensor([done], dtype=torch.uint8)]))
+        return all(bool(one) for (one,) in self.exchange([torch.tensor([done], dtype=torch.uint8)]))
 
     def _wait_for(self, other: int) -> None:
         counter, step = self._counters[other], self._step
@@ -153,6 +171,16 @@ class Board:
 
     def close(self) -> None:
         """Let go of the files, as a process does that ends; the memory goes with the last view of it."""
+        self._known.clear()
         fcntl.flock(self._files[self._rank], fcntl.LOCK_UN)
         for file in self._files:
             os.close(file)
+
+
+def _laid_out(memory: mmap.mmap, place: int, kinds: Kinds) -> list[Tensor]:
+    """Return a part of the memory as tensors that lie behind each other."""
+    views = []
+    for dtype, shape in kinds:
+        views.append(torch.frombuffer(memory, dtype=dtype, offset=place, count=shape.numel()).view(shape))
+        place += views[-1].nbytes
+    return views

@@ -1,0 +1,218 @@
+"""What goes round between processes: everybody's values, and the sums of their tensors.
+
+Processes of one machine have a board for it; others, and those whose board has no room, torch's own communication.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from lightning_fedhpo.ranks.board import Board, Place, able
+from lightning_fedhpo.ranks.members import node, rank, world
+
+ROOM = 1 << 14
+"""Bytes of a process that go round at once: some fifty results."""
+_HEAD = 8
+_SUMMED_BY_ALL = 8
+"""Processes up to which each sums up what all have, where they share memory; more share the work of it."""
+_CARRIED = {torch.float32, torch.float64}
+
+
+def gather(value: Any, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()) -> list[Any]:
+    """Return every process's value, in the order of the ranks, and make tensors everybody's in the same go.
+
+    As ``all_gather_object``, which asks for the sizes first: here they travel with what fits into a fixed room.
+
+    Args:
+        value: What this process has to say.
+        summed: Tensors that become the sums of all processes'.
+        largest: Tensors that become the largest of all processes'.
+
+    >>> gather({"loss": 0.5})
+    [{'loss': 0.5}]
+    """
+    if world() == 1:
+        return [value]
+    own = pickle.dumps(value)
+    begun = _round(
+        (len(own).to_bytes(_HEAD, "little") + own[:ROOM]).ljust(_HEAD + ROOM, b"\0"),
+        [*_reductions(summed, distributed.ReduceOp.SUM), *_reductions(largest, distributed.ReduceOp.MAX)],
+    )
+    sizes = [int.from_bytes(one[:_HEAD], "little") for one in begun]
+    texts = [one[_HEAD : _HEAD + size] for one, size in zip(begun, sizes, strict=True)]
+    more = max(sizes) - ROOM
+    if more > 0:
+        texts = [text + rest for text, rest in zip(texts, _round(own[ROOM:].ljust(more, b"\0"), ()), strict=True)]
+    # What follows a value's end is not read.
+    return [value if one == rank() else pickle.loads(text) for one, text in enumerate(texts)]
+
+
+@torch.no_grad()
+def spread(tensors: Iterable[Tensor]) -> None:
+    """Give every process the first one's tensors, in place."""
+    for tensor in tensors if world() > 1 else ():
+        sent = _real(tensor).contiguous()
+        distributed.broadcast(sent, 0)
+        _real(tensor).copy_(sent)
+
+
+# ------------------------------------------------------------------ tensors that are reduced
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """A tensor that becomes everybody's.
+
+    Attributes:
+        tensor: The tensor, of real numbers.
+        carrier: A type of numbers that every backend reduces and that holds the tensor's.
+        operation: How.
+    """
+
+    tensor: Tensor
+    carrier: torch.dtype
+    operation: Any
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes on its way."""
+        return self.tensor.numel() * self.carrier.itemsize
+
+    def take(self, everyone: Sequence[Tensor]) -> None:
+        """Reduce what all processes have, in the order of the ranks: to the same bits in each."""
+        reduce: Any = torch.add if self.operation == distributed.ReduceOp.SUM else torch.maximum
+        if self.tensor.dtype == self.carrier:
+            found: Tensor = reduce(everyone[0], everyone[1], out=self.tensor)
+        else:
+            found = reduce(everyone[0], everyone[1])
+        for other in everyone[2:]:
+            reduce(found, other, out=found)
+        if found is not self.tensor:
+            self.tensor.copy_(found)
+
+
+def _reductions(tensors: Iterable[Tensor], operation: Any) -> Iterator[_Reduction]:
+    for tensor in tensors:
+        if tensor.numel():
+            real = _real(tensor)
+            yield _Reduction(real, _carrier(real.dtype), operation)
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _carrier(dtype: torch.dtype) -> torch.dtype:
+    if dtype in _CARRIED:
+        return dtype
+    return torch.float32 if dtype.is_floating_point else torch.int64
+
+
+# ------------------------------------------------------------------ the ways round
+
+
+@torch.no_grad()
+def _round(own: bytes, reductions: Sequence[_Reduction]) -> list[bytes]:
+    """Return everybody's bytes, as many of each, and reduce tensors meanwhile."""
+    board = _board()
+    if (
+        board is not None
+        and world() <= _SUMMED_BY_ALL
+        and board.takes(len(own) + sum(one.nbytes for one in reductions))
+    ):
+        return _by_board(board, own, reductions)
+    kinds = dict.fromkeys((one.carrier, one.operation) for one in reductions)
+    begun = [_begun([one for one in reductions if (one.carrier, one.operation) == kind]) for kind in kinds]
+    said = _by_board(board, own, ()) if board is not None and board.takes(len(own)) else _all_gathered(own)
+    for end in begun:
+        end()
+    return said
+
+
+def _by_board(board: Board, own: bytes, reductions: Sequence[_Reduction]) -> list[bytes]:
+    reductions = sorted(reductions, key=lambda one: -one.carrier.itemsize)
+    sent = [one.tensor.to(one.carrier) for one in reductions]
+    everyone = board.exchange([*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)])
+    for one, *several in zip(reductions, *everyone, strict=False):  # behind the tensors lie the bytes
+        one.take(several)
+    return [texts[-1].numpy().tobytes() for texts in everyone]
+
+
+def _all_gathered(own: bytes) -> list[bytes]:
+    device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
+    sent = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
+    received = [torch.empty_like(sent) for _ in range(world())]
+    distributed.all_gather(received, sent)
+    return [one.cpu().numpy().tobytes() for one in received]
+
+
+def _begun(reductions: Sequence[_Reduction]) -> Callable[[], None]:
+    """Begin to reduce tensors of one kind, as one, by torch's communication, and return what ends it."""
+    joined = torch.cat([one.tensor.reshape(-1).to(one.carrier) for one in reductions])
+    work: Any = distributed.all_reduce(joined, reductions[0].operation, async_op=True)
+
+    def end() -> None:
+        work.wait()
+        pieces = torch.split(joined, [one.tensor.numel() for one in reductions])
+        for one, piece in zip(reductions, pieces, strict=True):
+            one.tensor.copy_(piece.view(one.tensor.shape))
+
+    return end
+
+
+# ------------------------------------------------------------------ the board
+
+
+_boards: dict[Any, Board | None] = {}
+"""The present group of processes, and the memory that they share where they are all of one machine."""
+
+
+def _board() -> Board | None:
+    group = distributed.group.WORLD
+    if group not in _boards:
+        let_go()
+        _boards[group] = _made()
+    return _boards[group]
+
+
+def _made() -> Board | None:
+    """Return the memory that all processes share, None where it is not the same for all."""
+    capacity, own, board = _HEAD + ROOM, None, None
+    if able() and distributed.get_backend() == "gloo":
+        with suppress(OSError):
+            own = Place(capacity)
+    here = socket.gethostname(), node()
+    said: list[Any] = [None] * world()
+    try:
+        distributed.all_gather_object(said, (here, own and str(own.path)))
+        paths = [path for other, path in said if other == here and path]
+        if own is not None and len(paths) == world():
+            with suppress(OSError):
+                board = Board(own, paths, rank(), capacity)
+        distributed.all_gather_object(said, board is not None)
+    finally:
+        if own is not None:
+            own.remove()
+    if all(said):
+        return board
+    if board is not None:
+        board.close()
+    elif own is not None:
+        os.close(own.file)
+    return None
+
+
+def let_go() -> None:
+    """Say nothing any more: who still waits for this process learns that it is gone."""
+    for board in filter(None, _boards.values()):
+        board.close()
+    _boards.clear()
