@@ -51,6 +51,14 @@ class Fails(ToyModule):
         return super().training_step(batch, batch_idx)
 
 
+def mixed(rank: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Return a process's tensors, of every kind that goes round, to be summed up and to be kept where largest."""
+    numbers = torch.arange(1.0, 7.0).reshape(2, 3) * (rank + 1)
+    images = torch.arange(16.0).reshape(1, 2, 2, 4).contiguous(memory_format=torch.channels_last) + rank
+    summed = [numbers, numbers.bfloat16(), numbers.double() / 3, torch.empty(0, 4), images, numbers.t(), numbers + 1j]
+    return summed, [torch.tensor([rank, 5, -rank]), torch.tensor(2 - rank), torch.tensor([rank == 1, False])]
+
+
 def space() -> SearchSpace:
     return SearchSpace(
         client={"lr": Float(1e-3, 0.5, log=True), "batch_size": Int(4, 16), "epochs": Int(1, 3)},

@@ -14,7 +14,7 @@ from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.ranks.cases import CASES, outcome, run, sick
+from tests.ranks.cases import CASES, mixed, outcome, run, sick
 
 RANK = int(os.environ.get("RANK", 0))
 TOGETHER = {"strategy": "ddp", "num_nodes": 2}
@@ -52,6 +52,9 @@ def main(folder: Path) -> None:
     found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
     found["large"] = [len(text) for text in ranks.gather("x" * (RANK * 3 * ranks.ROOM + 5))]
+    summed, largest = mixed(RANK)
+    said = ranks.gather(RANK, summed, largest)
+    torch.save({"said": said, "summed": summed, "largest": largest}, folder / f"mixed-{RANK}.pt")
     (folder / f"{RANK}.json").write_text(json.dumps(found))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.ranks.cases import CASES, differences, outcome, run, sick
+from tests.ranks.cases import CASES, differences, mixed, outcome, run, sick
 from tests.resume.cases import LIGHTNING_SAYS
 
 ROOT = Path(__file__).parents[2]
@@ -128,3 +129,14 @@ def test_what_one_process_refuses_all_refuse(found: Any) -> None:
 
 def test_what_is_larger_than_its_room_goes_round_too(found: Any) -> None:
     assert all(one["large"] == [5, 3 * ranks.ROOM + 5] for one in found[0])
+
+
+def test_tensors_of_every_kind_are_summed_by_torch(found: Any) -> None:
+    everyone = [mixed(rank) for rank in range(2)]
+    for rank in range(2):
+        got = torch.load(found[1] / f"mixed-{rank}.pt")
+        assert got["said"] == [0, 1]
+        for tensor, *theirs in zip(got["summed"], *(summed for summed, _ in everyone), strict=True):
+            assert torch.equal(tensor, sum(theirs))
+        for tensor, *theirs in zip(got["largest"], *(largest for _, largest in everyone), strict=True):
+            assert torch.equal(tensor, torch.maximum(*theirs))
