@@ -90,13 +90,11 @@ class _Reduction:
     def take(self, everyone: Sequence[Tensor]) -> None:
         """Reduce what all processes have, in the order of the ranks: to the same bits in each."""
         reduce: Any = torch.add if self.operation == distributed.ReduceOp.SUM else torch.maximum
-        if self.tensor.dtype == self.carrier:
-            found: Tensor = reduce(everyone[0], everyone[1], out=self.tensor)
-        else:
-            found = reduce(everyone[0], everyone[1])
+        direct = self.tensor.dtype == self.carrier and self.tensor.is_cpu
+        found: Tensor = reduce(everyone[0], everyone[1], out=self.tensor if direct else None)
         for other in everyone[2:]:
             reduce(found, other, out=found)
-        if found is not self.tensor:
+        if not direct:
             self.tensor.copy_(found)
 
 
