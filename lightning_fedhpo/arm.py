@@ -159,7 +159,7 @@ class Arm:
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
             "finished": self.finished,
-            "scores": list(self.scores),
+            "scores": torch.tensor(self.scores, dtype=torch.float64),
             "client": dict(self.client),
         }
 
@@ -176,7 +176,7 @@ class Arm:
         self.server = dict(state["server"])
         self.rounds = state["rounds"]
         self.finished = state["finished"]
-        self.scores = list(state["scores"])
+        self.scores = state["scores"].tolist()
         self.client = dict(state["client"])
         self._forget()
 

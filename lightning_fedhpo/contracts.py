@@ -244,8 +244,8 @@ def _outcome(fed: FederatedLoop, module: ToyModule, trainer: Trainer) -> dict[st
     result = fed.result
     return {
         "the model": _plain(module.state_dict()),
-        "history": repr(result.history.state_dict()),
-        "jobs": repr(result.jobs.state_dict()),
+        "history": repr(result.history.to_dict()),
+        "jobs": repr(result.jobs.to_dict()),
         "ledger": result.ledger,
         "best": repr(result.best),
         "arms": repr(result.arms),

@@ -84,7 +84,7 @@ class Records:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the books as plain numbers and strings."""
+        """Return the books, as a checkpoint keeps them."""
         return {
             "ledger": self.ledger.as_dict(),
             "history": self.history.state_dict(),
@@ -95,5 +95,5 @@ class Records:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take the books back."""
         self.ledger = Ledger.from_dict(saved["ledger"])
-        self.history, self.jobs = Table(saved["history"]), Table(saved["jobs"])
+        self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
         self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}

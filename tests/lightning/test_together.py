@@ -27,7 +27,7 @@ def _fit(callbacks: list[Any], **options: Any) -> tuple[str, list[torch.Tensor]]
     fed = next(callback for callback in callbacks if isinstance(callback, FederatedLoop))
     module = ToyModule()
     quiet_trainer(4, *callbacks, **options).fit(module, datamodule=toy_data())
-    return repr(fed.result.history.state_dict()), list(module.state_dict().values())
+    return repr(fed.result.history.to_dict()), list(module.state_dict().values())
 
 
 @pytest.fixture(scope="module")
@@ -80,4 +80,4 @@ def test_fit_takes_up_last_and_best(path: str, tmp_path: Path, plain: Any) -> No
     with pytest.warns(UserWarning, match="exists and is not empty"):
         trainer.fit(module, datamodule=toy_data(), ckpt_path=path)
     fed = parts[0]
-    assert _same((repr(fed.result.history.state_dict()), list(module.state_dict().values())), plain)  # type: ignore[attr-defined]  # the loop
+    assert _same((repr(fed.result.history.to_dict()), list(module.state_dict().values())), plain)  # type: ignore[attr-defined]  # the loop

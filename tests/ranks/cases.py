@@ -103,8 +103,8 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
     tested = fed.evaluate(trainer, module, toy_data())
     return {
         "module": {name: tensor.double().tolist() for name, tensor in module.state_dict().items()},
-        "history": fed.result.history.state_dict(),
-        "jobs": fed.result.jobs.state_dict(),
+        "history": fed.result.history.to_dict(),
+        "jobs": fed.result.jobs.to_dict(),
         "ledger": fed.result.ledger,
         "best": fed.result.best,
         "arms": fed.result.arms,

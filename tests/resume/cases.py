@@ -110,8 +110,8 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
     return {
         "module": {key: plain(tensor) for key, tensor in module.state_dict().items()},
         "state": plain(state),
-        "history": repr(fed.result.history.state_dict()),
-        "jobs": repr(fed.result.jobs.state_dict()),
+        "history": repr(fed.result.history.to_dict()),
+        "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,
         "best": repr(fed.result.best),
         "progress": [trainer.current_epoch, trainer.global_step, plain(trainer.fit_loop.epoch_progress.state_dict())],

@@ -62,8 +62,8 @@ def run(folder: Path, search: Search, *callbacks: Callback, resume: bool = False
     trainer.fit(module, datamodule=toy_data(), ckpt_path=folder / "last.ckpt" if resume else None)
     outcome = {
         "weights": [parameter.detach() for parameter in module.parameters()],
-        "history": repr(fed.result.history.state_dict()),
-        "jobs": repr(fed.result.jobs.state_dict()),
+        "history": repr(fed.result.history.to_dict()),
+        "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,
         "arms": repr(fed.result.arms),
         "theta": tuner.probabilities,
