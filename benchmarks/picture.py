@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import BARE, SAME
-from benchmarks.scaling import FLAT, TITLES
+from benchmarks.scaling import FLAT, OVER_ROUNDS, TITLES
 
 Record = Mapping[str, Any]
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
@@ -69,7 +69,7 @@ def draw_scaling(record: Record, path: Path) -> bool:
             axes.plot(found["values"], found["relative"], marker="o", markersize=3, label=name)
             axes.fill_between(found["values"], found["low"], found["high"], alpha=0.2)
         axes.axhline(FLAT, color="black", linewidth=0.8, linestyle=":")
-        axes.set_xscale("linear" if curve == "rounds" else "log")
+        axes.set_xscale("linear" if curve in OVER_ROUNDS else "log")
         axes.set_ylim(bottom=0)
         axes.set_xlabel(TITLES[curve])
     grid[0][0].set_ylabel("cost of a client update,\nover the first point")

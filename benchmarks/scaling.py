@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
@@ -29,13 +30,17 @@ CURVES = {
     "population": (100, 10_000, 1_000_000),
     "arms": (1, 3, 9, 27, 81),
     "rounds": (50, 100, 200, 400, 600, 800, 1000),
+    "kept": (50, 100, 200, 400, 600, 800, 1000),
 }
 TITLES = {
     "cohort": "clients of a round",
     "population": "clients of the federation",
     "arms": "arms",
     "rounds": "rounds done",
+    "kept": "rounds done, a checkpoint of each",
 }
+OVER_ROUNDS = ("rounds", "kept")
+"""Curves that are one run from beginning to end."""
 BOTH = ("sequential", "vectorized")
 UPDATES = 2000
 """Client updates of a point, at least."""
@@ -81,22 +86,30 @@ def windows(seconds: Sequence[float], ends: Sequence[int], updates: int) -> dict
     }
 
 
-def over_rounds(executor: str, ends: Sequence[int]) -> tuple[Points, Points]:
-    """Return what an update costs, and the megabytes held, as rounds go by."""
+def over_rounds(executor: str, ends: Sequence[int], kept: bool = False) -> tuple[Points, Points]:
+    """Return what an update costs, and the megabytes held, as rounds go by.
+
+    Args:
+        executor: Which.
+        ends: The rounds.
+        kept: Whether a checkpoint of every round is written, as Lightning does unless it is told otherwise.
+    """
     held: dict[int, float] = {}
 
     def watch(done: int) -> None:
         if done in ends and (megabytes := resident()) is not None:
             held[done] = megabytes
 
-    found = federated(SMALL, small(1000), EXECUTORS[executor](), rounds=ends[-1], watch=watch)
+    with TemporaryDirectory() as folder:
+        options = {"enable_checkpointing": True, "default_root_dir": folder} if kept else {}
+        found = federated(SMALL, small(1000), EXECUTORS[executor](), rounds=ends[-1], watch=watch, **options)
     return windows(found.rounds, ends, found.updates), held
 
 
 def points(curve: str, executor: str, values: Sequence[int], updates: int = UPDATES) -> Points:
     """Return one measurement of a curve, from its first point to its last."""
-    if curve == "rounds":
-        return over_rounds(executor, values)[0]
+    if curve in OVER_ROUNDS:
+        return over_rounds(executor, values, curve == "kept")[0]
     extra = {"space": RATES_ONLY} if curve == "arms" else {}
     return {value: microseconds(executor, updates, **{curve: value}, **extra) for value in values}
 

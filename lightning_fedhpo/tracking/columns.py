@@ -27,6 +27,9 @@ class Column:
     Args:
         blanks: So many blanks it begins with.
 
+    Attributes:
+        varies: Whether there are two cells that differ, if only in the sign of zero.
+
     >>> column = Column(blanks=1)
     >>> column.extend([2.5, 3, True, "adam", "adam"])
     >>> column.cells(), column[-1], len(column)
@@ -38,6 +41,7 @@ class Column:
         self._numbers = array("d", bytes(8 * blanks))
         self._objects: list[Any] = []
         self._places: dict[Any, int] = {}
+        self.varies = False
 
     def extend(self, cells: Sequence[Any]) -> None:
         """Add cells at the end."""
@@ -54,6 +58,9 @@ class Column:
     def _add(self, kind: int, numbers: Sequence[float]) -> None:
         self._kinds += bytes((kind,)) * len(numbers)
         self._numbers.extend(numbers)
+        if not self.varies:
+            added = self._numbers[len(self) - len(numbers) :].tobytes()
+            self.varies = kind != self._kinds[0] or added != self._numbers[:1].tobytes() * len(numbers)
 
     def _coded(self, cell: Any) -> tuple[int, Sequence[float]]:
         kind = _KINDS.get(type(cell), _OBJECT)
@@ -94,17 +101,25 @@ class Column:
 def packed(columns: Mapping[str, Column]) -> dict[str, Any]:
     """Return columns as a checkpoint keeps them: few large tensors, and one cell of what is the same in all rows."""
     held = columns.values()
-    kinds = np.array([np.frombuffer(column._kinds, dtype=np.uint8) for column in held])
-    bits = np.array([np.frombuffer(column._numbers, dtype=np.int64) for column in held])
-    varying = ((kinds != kinds[:, :1]) | (bits != bits[:, :1])).any(axis=1) if columns else np.zeros(0, dtype=bool)
+    rows = len(next(iter(held), ()))
+    varying = [column for column in held if column.varies]
     return {
         "names": list(columns),
-        "rows": len(next(iter(held), ())),
-        "varying": varying.tolist(),
-        "first": [torch.from_numpy(all_of[:, :1].copy()) for all_of in (kinds, bits)] if columns else [],
-        "cells": [torch.from_numpy(all_of[varying]) for all_of in (kinds, bits)],
+        "rows": rows,
+        "varying": [column.varies for column in held],
+        "first": _flat([column for column in held if not column.varies], min(rows, 1)),
+        "cells": _flat(varying, rows),
         "objects": [list(column._objects) for column in held],
     }
+
+
+def _flat(columns: Sequence[Column], rows: int) -> list[torch.Tensor]:
+    """Return the first rows of columns: their kinds, and their numbers' bits."""
+    kinds, bits = np.empty((len(columns), rows), dtype=np.uint8), np.empty((len(columns), rows), dtype=np.int64)
+    for place, column in enumerate(columns):
+        kinds[place] = np.frombuffer(column._kinds, dtype=np.uint8)[:rows]
+        bits[place] = np.frombuffer(column._numbers, dtype=np.int64)[:rows]
+    return [torch.from_numpy(kinds), torch.from_numpy(bits)]
 
 
 def unpacked(saved: Mapping[str, Any]) -> dict[str, Column]:
@@ -116,15 +131,15 @@ def unpacked(saved: Mapping[str, Any]) -> dict[str, Column]:
     [None, 2, 'adam']
     """
     columns = {}
-    cells = zip(*(tensor.numpy() for tensor in saved["cells"]), strict=True)
-    for place, (name, objects) in enumerate(zip(saved["names"], saved["objects"], strict=True)):
-        same = (np.repeat(tensor[place].numpy(), saved["rows"]) for tensor in saved["first"])
-        kinds, bits = next(cells) if saved["varying"][place] else same
+    several, single = (zip(*(tensor.numpy() for tensor in saved[name]), strict=True) for name in ("cells", "first"))
+    for name, varies, objects in zip(saved["names"], saved["varying"], saved["objects"], strict=True):
+        kinds, bits = next(several) if varies else (np.repeat(cell, saved["rows"]) for cell in next(single))
         column = columns[name] = Column()
         column._kinds = bytearray(kinds.tobytes())
         column._numbers = array("d", bits.tobytes())
         column._objects = list(objects)
         column._places = {_key(one): place for place, one in enumerate(objects)}
+        column.varies = varies
     return columns
 
 

@@ -40,10 +40,10 @@ def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatc
     (docs / "speed.md").write_text("before\n<!-- speed -->\nold\n<!-- /speed -->\nafter\n")
     monkeypatch.setattr(suite, "CASES", TINY)
     monkeypatch.setattr(suite, "DOCS", docs)
-    monkeypatch.setattr(scaling, "CURVES", {"cohort": (2, 4), "rounds": (3, 5)})
+    monkeypatch.setattr(scaling, "CURVES", {"cohort": (2, 4), "rounds": (3, 5), "kept": (3, 5)})
     monkeypatch.setattr(scaling, "UPDATES", 4)
     out = tmp_path / "results"
-    given = ["--sections", "same", "scaling", "--turns", "1", "--curves", "cohort", "rounds", "--out", str(out)]
+    given = ["--sections", "same", "scaling", "--turns", "1", "--curves", "cohort", "rounds", "kept", "--out", str(out)]
     assert suite.main([*given, "--page"]) == 0
     record = json.loads((out / "speed.json").read_text())
     rows = {(row["side"], row["against"]): row for row in record[SAME]["rows"]}

@@ -108,7 +108,7 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
         "ledger": fed.result.ledger,
         "best": fed.result.best,
         "arms": fed.result.arms,
-        "tested": {**tested, "clients": tested.clients.state_dict()},
+        "tested": {**tested, "clients": tested.clients.to_dict()},
         "personal": {client: [tensor.tolist() for tensor in kept] for client, kept in fed.arms.best.personal.items()},
         "progress": [trainer.current_epoch, trainer.global_step],
     }
