@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from torch.autograd import Variable
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo.data.images import channels_inside
+from lightning_fedhpo.data.images import any_view, channels_inside
 from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.products import multiplying
 from lightning_fedhpo.recorder import Recorder
@@ -62,6 +63,7 @@ class LocalTraining:
     Attributes:
         recorder: Holds what the module logs.
         channels_inside: Whether training and validation get images with channels innermost.
+        any_view: Whether it may ask for views of them that this layout does not allow.
         by_onednn: Whether products of matrices are left to oneDNN.
     """
 
@@ -78,6 +80,7 @@ class LocalTraining:
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
         self.channels_inside = False
+        self.any_view = False
         self.by_onednn = False
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
@@ -131,6 +134,7 @@ class LocalTraining:
             hooks.logging_to(recorder, "training_step"),
             private.local_progress(self.trainer, count) as progress,
             multiplying(self.by_onednn),
+            any_view() if self.any_view and inside else nullcontext(),
         ):
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
@@ -188,6 +192,7 @@ class LocalTraining:
             hooks.logging_to(recorder, f"{stage}_step"),
             private.evaluating(self.trainer, stage),
             multiplying(self.by_onednn),
+            any_view() if self.any_view and inside else nullcontext(),
         ):
             modes = [child for child in self._modules if child.training]
             self._set_mode(False, stage, modes)

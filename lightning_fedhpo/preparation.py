@@ -20,7 +20,7 @@ from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.choice import Plan, choose
-from lightning_fedhpo.executors.images import gain
+from lightning_fedhpo.executors.images import lay_out_images
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
@@ -164,7 +164,7 @@ def _chosen(
     limits = Limits(*private.limits(trainer))
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:
-        sequential.local.channels_inside = gain(sequential, algorithm, clients[0], ends[0])
+        lay_out_images(sequential, algorithm, clients[0], ends[0])
         with sequential.rewound():
             products = products_of(lambda: sequential.step_once(clients[0]))
         sequential.local.by_onednn = by_onednn(products)

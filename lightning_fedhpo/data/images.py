@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,3 +27,37 @@ def channels_inside(batch: Any) -> Any:
         return batch.contiguous(memory_format=torch.channels_last)
     count, _, height, width = batch.stride()  # nothing has to move, but torch would take it for the usual layout
     return batch.as_strided(batch.shape, (count, 1, height, width))
+
+
+@contextmanager
+def any_view() -> Iterator[None]:
+    """Have a tensor copied where a module asks for a ``view`` of it that its layout does not allow.
+
+    Whoever flattens images by ``x.view(len(x), -1)`` has those in mind whose channels lie outermost.
+
+    >>> image = torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    >>> with any_view():
+    ...     image.view(2, -1).shape
+    torch.Size([2, 48])
+    """
+    own = vars(Tensor).get("view")
+    Tensor.view = _view  # type: ignore[method-assign,assignment]  # a function mode would take a tenth of a small step
+    try:
+        yield
+    finally:
+        if own is None:
+            del Tensor.view
+        else:
+            Tensor.view = own  # type: ignore[method-assign]  # as it was
+
+
+_plain_view = Tensor.view
+
+
+def _view(self: Tensor, *shape: Any, **options: Any) -> Tensor:
+    try:
+        return _plain_view(self, *shape, **options)
+    except RuntimeError:
+        if options or isinstance(shape[0], torch.dtype):
+            raise
+        return self.reshape(*shape)

@@ -64,7 +64,10 @@ class Capture:
     ) -> None:
         """Take one value; the signature is ``LightningModule.log``'s."""
         if isinstance(value, Metric):
-            raise CannotBatchError(f"it logs the metric object {name!r}, which collects over batches")
+            raise CannotBatchError(
+                f"it logs the metric object {name!r}, which collects over batches, and not a number: the mean of a "
+                "batch would fit"
+            )
         if getattr(reduce_fx, "__name__", reduce_fx) != "mean":
             raise CannotBatchError(f"it logs {name!r} with reduce_fx={reduce_fx!r}, which is no mean over examples")
         if batch_size not in (None, self._size):

@@ -1,14 +1,14 @@
 """Whether a module's batches are to have channels innermost, so that its convolutions are faster.
 
 Convolutions hand the layout of what they are given on to what they return, so it is enough to lay batches out. Their
-numbers stay the same, and where the module minds the layout (it reshapes by ``view``, say) they are left as they are.
+numbers stay the same, and where the module minds the layout they are left as they are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.executors.dropout import HashedDropout
@@ -24,27 +24,38 @@ million numbers one or two lie so near to zero, or to the maximum beside them, t
 they are rounded otherwise."""
 
 
-def gain(executor: SequentialExecutor, algorithm: Algorithm, client: int, config: Config) -> bool:
-    """Return whether a module's convolutions gain from such batches, and its results are the same with them."""
+def lay_out_images(executor: SequentialExecutor, algorithm: Algorithm, client: int, config: Config) -> None:
+    """Have a module's images laid out so, where it has convolutions that gain and its results are the same.
+
+    A module that fails on them, as it asks for a ``view`` that goes by the usual layout, is tried with copies in place
+    of such views.
+    """
     local, state = executor.local, executor.state
     layers = list(local.module.modules())
     if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not all(tensor.is_cpu for tensor in state.weights):
-        return False
+        return
     if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
-        return False
+        return
     arm = Arm(0, algorithm, {}, state.weights, state.buffers)
-    job, context, ends = Job(0, 0, client, config), RoundContext(0, 0, needs_before=False), []
+    job = Job(0, 0, client, config)
+    expected = _trained(executor, job, arm)
+    if expected is None:
+        return
+    for any_view in (False, True):
+        local.channels_inside, local.any_view = True, any_view
+        found = _trained(executor, job, arm)
+        if found is not None and apart(found, expected, arm.weights) <= TOLERANCE_OF_IMAGES:
+            return
+    local.channels_inside = local.any_view = False
+
+
+def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> list[Tensor] | None:
+    """Return the weights of a client after a few steps, None where its training fails."""
     try:
-        for inside in (False, True):
-            local.channels_inside = inside
-            with executor.briefly(STEPS_COMPARED), HashedDropout(traced=False):  # masks would not be the same
-                result = executor.run_job(job, arm, context)
-            if not result.finite:
-                return False
-            ends.append([tensor.detach().clone() for tensor in result.weights])
+        with executor.briefly(STEPS_COMPARED), HashedDropout(traced=False):  # masks would not be the same
+            result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
+        return [tensor.detach().clone() for tensor in result.weights] if result.finite else None
     except Exception:
-        return False  # a module that minds; or it fails in any case, and the run will say so
+        return None  # a module that minds; or it fails in any case, and the run will say so
     finally:
-        local.channels_inside = False
         executor.show(arm)
-    return apart(ends[1], ends[0], arm.weights) <= TOLERANCE_OF_IMAGES

@@ -31,6 +31,21 @@ class ChannelsInside(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return func(*args, **(kwargs or {}))
 
 
+class Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """Notes whether there are two-dimensional convolutions.
+
+    Attributes:
+        met: Whether there were.
+    """
+
+    met = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do as asked."""
+        self.met = self.met or (func is aten.convolution.default and args[0].dim() == 4)
+        return func(*args, **(kwargs or {}))
+
+
 class WeightsFirst(TorchDispatchMode):
     """Has what linear layers compute of a row for each example, ``x w^T``, computed as ``(w x^T)^T``.
 

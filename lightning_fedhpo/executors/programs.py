@@ -20,9 +20,10 @@ from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.data.images import any_view
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
-from lightning_fedhpo.executors.layout import ChannelsInside, PoolsInPlace, WeightsFirst
+from lightning_fedhpo.executors.layout import ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
@@ -92,6 +93,7 @@ class Programs:
         self.last_too: list[str] = []
         self.has_dropout = False
         self.without_dropout = False
+        self.convolves = False
 
     def forget(self) -> None:
         """Trace anew: the module is not what it was."""
@@ -134,8 +136,10 @@ class Programs:
         step = self._steps[stage]
         assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
         columns = [column[0].clone() for column in self.columns[stage]]
-        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
+        convolutions = Convolutions()  # type: ignore[no-untyped-call]  # torch's
+        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout, convolutions:
             _, logs = step(list(weights), columns)
+        self.convolves = self.convolves or convolutions.met
         self.logs[stage] = list(logs)
         labels = [column for column in self.columns[stage] if not column.is_floating_point()]
         if any(bool((column == label).any()) for column in labels for label in dropout.ignored):
@@ -216,7 +220,7 @@ class Programs:
         keys = take(2) if self.has_dropout else []
         columns = take(len(self.columns["training"]))
         rows, shares, sizes = take(3)
-        gathered = [_gather(column, rows) for column in columns]
+        gathered = [_gather(column, rows, self.convolves) for column in columns]
         numbers = torch.ones_like(rows).cumsum(1) - 1  # no constant: one shape's operations are to tell another's
         salts = mixed(mixed(keys[0] + keys[1])[:, None] + numbers * _STRIDE) if keys else shares
 
@@ -230,7 +234,7 @@ class Programs:
                 loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
                 return loss, [logs[name] for name in self.logs["training"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, PoolsInPlace():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, PoolsInPlace(), any_view():  # type: ignore[union-attr]  # as above
                 losses, logs = vmap(one)(salts, *examples)
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
@@ -269,14 +273,14 @@ class Programs:
         weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
         columns = take(len(self.columns["validation"]))
         rows, shares = take(2)
-        gathered = [_gather(column, rows) for column in columns]
+        gathered = [_gather(column, rows, self.convolves) for column in columns]
 
         def logs_of(weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor) -> list[Tensor]:
             def one(*example: Tensor) -> list[Tensor]:
                 _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
                 return [logs[name] for name in self.logs["validation"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace(), any_view():  # type: ignore[union-attr]  # as above
                 return [(value * shares).sum() for value in vmap(one)(*examples)]
 
         with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
@@ -318,9 +322,9 @@ class _Taker:
         return [next(self._inputs) for _ in range(count)]
 
 
-def _gather(column: Tensor, rows: Tensor) -> Tensor:
-    if column.dim() == 4:  # images: in the order in which convolutions of several lanes take them
-        images = _gather(column.flatten(1), rows.T)
+def _gather(column: Tensor, rows: Tensor, convolved: bool) -> Tensor:
+    if convolved and column.dim() == 4:  # in the order in which convolutions of several lanes take images
+        images = _gather(column.flatten(1), rows.T, convolved)
         return images.reshape(*images.shape[:2], *column.shape[1:]).transpose(0, 1)
     return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid
+from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, preparation
 from lightning_fedhpo.testing import ToyModule, quiet_trainer
 
 
@@ -18,6 +18,15 @@ class Flat(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return rows of numbers that lie in one piece."""
         return x.view(x.shape[0], -1)
+
+
+class ByAddress(nn.Module):
+    """Reads numbers as they lie in memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows of numbers in whatever order they have."""
+        width = x[0].numel()
+        return x.as_strided((x.shape[0], width), (width, 1))
 
 
 class Network(ToyModule):
@@ -55,20 +64,25 @@ def fitted(module: ToyModule, channels: int) -> tuple[Any, FederatedLoop]:
     return trainer, fed
 
 
+@pytest.mark.parametrize("flat", [None, Flat()], ids=["flatten", "view"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_convolutions_get_channels_inside_and_train_the_same(channels: int) -> None:
-    module = Network(channels)
+def test_convolutions_get_channels_inside_and_train_the_same(
+    channels: int, flat: nn.Module | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Network(channels, flat=flat)
     fitted(module, channels)
     assert module.last == {"training": True, "validation": True}
-    plain = Network(channels, flat=Flat())  # the same network, which is given images as they are
+    monkeypatch.setattr(preparation, "lay_out_images", lambda *arguments: None)
+    plain = Network(channels, flat=flat)
     fitted(plain, channels)
+    assert plain.last == {"training": False, "validation": False}
     for one, other in zip(module.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
         assert one.is_contiguous()
 
 
 @pytest.mark.parametrize(
-    "module", [Network(3, flat=Flat()), Network(3, nn.InstanceNorm2d(4))], ids=["view", "instance norm"]
+    "module", [Network(3, flat=ByAddress()), Network(3, nn.InstanceNorm2d(4))], ids=["address", "instance norm"]
 )
 def test_a_module_that_minds_gets_images_as_they_are(module: Network) -> None:
     _, fed = fitted(module, 3)

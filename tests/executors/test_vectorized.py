@@ -400,3 +400,43 @@ def test_an_unknown_executor_is_refused(wrong: Any) -> None:
 def test_settings_are_checked(options: Any) -> None:
     with pytest.raises(ValueError, match="`memory` must be a whole number"):
         Vectorized(**options)
+
+
+def pictures() -> FederatedData:
+    """Clients with small images of noise."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(96, 1, 8, 8, generator=draw), torch.randint(0, 3, (96,), generator=draw)
+    return FederatedData((x, y), Iid(4), batch_size=8)
+
+
+class Rows(nn.Module):
+    """Makes rows of images as many tutorials do: by a view, which goes by the usual layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(x.size(0), -1)
+
+
+def convolving() -> Net:
+    parts = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.MaxPool2d(2), Rows()]
+    return Net(nn.Sequential(*parts, nn.Linear(6, 3)))
+
+
+def test_a_view_of_what_convolutions_return_runs_side_by_side() -> None:
+    agree(run("sequential", convolving(), data=pictures()), run(PLAIN, convolving(), data=pictures()))
+    assert "view" not in vars(Tensor), "what stood in for views was left behind"
+
+
+def test_images_without_convolutions_are_taken_as_they_lie() -> None:
+    def module() -> Net:
+        return Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3)))
+
+    fed = run(PLAIN, module(), data=pictures())
+    agree(run("sequential", module(), data=pictures()), fed)
+    graphs = fed._executor.programs.graphs  # type: ignore[attr-defined]  # it is the vectorised one
+    graph = next(graph.graph for (stage, *_), graph in graphs.items() if stage == "training")
+    copies = [
+        node for node in graph.nodes if str(node.target) == "aten.clone.default" and node.meta["val"].numel() > 64
+    ]
+    assert not copies, "batches are laid out anew"
+    products = [node.args[0].meta["val"].shape for node in graph.nodes if str(node.target) == "aten.bmm.default"]
+    assert tuple(products[0][1:]) == (5, 64), "weights do not come first"
