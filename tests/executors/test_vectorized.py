@@ -417,8 +417,8 @@ class Rows(nn.Module):
 
 
 def convolving() -> Net:
-    parts = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.MaxPool2d(2), Rows()]
-    return Net(nn.Sequential(*parts, nn.Linear(6, 3)))
+    parts = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), Rows()]
+    return Net(nn.Sequential(*parts, nn.Linear(24, 3)))
 
 
 def test_a_view_of_what_convolutions_return_runs_side_by_side() -> None:
