@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.workloads import COHORT, WORKLOADS, Workload
+from benchmarks.workloads import COHORT, OTHERWISE, WORKLOADS, Workload
 from lightning_fedhpo import Choice, Float, Int, SearchSpace
 
 SAME = "same process"
@@ -42,6 +42,7 @@ class Case:
         space: What every arm's clients train with is drawn from it.
         title: What is added to the workload's title.
         executors: The columns.
+        otherwise: The workload as somebody else would write it.
     """
 
     workload: str
@@ -51,11 +52,12 @@ class Case:
     space: SearchSpace | None = None
     title: str = ""
     executors: Sequence[str] = ALL
+    otherwise: Workload | None = None
 
     @property
     def of(self) -> Workload:
         """The workload."""
-        return WORKLOADS[self.workload]
+        return self.otherwise or WORKLOADS[self.workload]
 
     @property
     def name(self) -> str:
@@ -73,6 +75,8 @@ LONGER = {"mlp": 100, "logistic": 100}
 """Rounds of a turn where a round is short: so many that `auto` compiles."""
 CASES = [
     *(Case(name, rounds=LONGER.get(name)) for name in WORKLOADS),
+    Case("mlp", rounds=LONGER["mlp"], title="on images, logging", otherwise=OTHERWISE["mlp"]),
+    Case("lenet", title="by view, logging", otherwise=OTHERWISE["lenet"]),
     Case("logistic", cohort=100, rounds=10),
     Case("logistic", arms=27, rounds=6, space=RATES_ONLY, title="lr"),
     Case("logistic", arms=27, rounds=6, space=PAPERS, title="papers' space"),

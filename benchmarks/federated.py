@@ -19,17 +19,21 @@ TUNED = ("lr", "momentum", "weight_decay", "batch_size", "epochs")
 
 
 class Module(LightningModule):
-    """A network, cross-entropy, SGD with momentum: nothing else."""
+    """A network, cross-entropy, SGD with momentum: nothing else, unless training logs its loss."""
 
-    def __init__(self, net: nn.Module, lr: float = LR) -> None:
+    def __init__(self, net: nn.Module, lr: float = LR, logs: bool = False) -> None:
         super().__init__()
         self.net = net
         self.lr = lr
+        self.logs = logs
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         """Return the loss."""
         x, y = batch
-        return functional.cross_entropy(self.net(x), y)
+        loss = functional.cross_entropy(self.net(x), y)
+        if self.logs:
+            self.log("train_loss", loss)
+        return loss
 
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Log the loss."""

@@ -126,7 +126,8 @@ def federated(
     search = [] if space is None else [RandomSearch(space, budget=arms * rounds, max_rounds=rounds)]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        module, run = Module(workload.seeded()), quiet_trainer(rounds, fed, clock, *search, **trainer)
+        module = Module(workload.seeded(), logs=workload.logs)
+        run = quiet_trainer(rounds, fed, clock, *search, **trainer)
         gc.collect()  # or it falls into some round, and takes as long as hundreds of jobs
         called = time.perf_counter()
         run.fit(module, datamodule=data)

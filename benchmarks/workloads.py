@@ -6,7 +6,7 @@ Nothing but torch is imported, so that the bare loop and other simulators run th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -56,6 +56,24 @@ def lenet() -> nn.Module:
     return nn.Sequential(features, nn.Flatten(), *head)
 
 
+class ByView(nn.Module):
+    """Makes rows of images by a view."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a row for each image."""
+        return x.view(x.size(0), -1)
+
+
+def mlp_of_images() -> nn.Module:
+    """784-128-10 on images as they come from a data set."""
+    return nn.Sequential(nn.Flatten(), mlp())
+
+
+def lenet_by_view() -> nn.Module:
+    """LeNet-5 with a view in place of a layer that flattens."""
+    return nn.Sequential(*(ByView() if isinstance(layer, nn.Flatten) else layer for layer in lenet().children()))
+
+
 def femnist_cnn() -> nn.Module:
     """The papers' network for FEMNIST."""
     features = nn.Sequential(
@@ -84,6 +102,7 @@ class Workload:
         rounds: How many rounds of ten clients a turn takes.
         characters: Whether inputs are characters instead of numbers.
         validation: A client's validation examples.
+        logs: Whether training logs its loss.
     """
 
     title: str
@@ -96,6 +115,7 @@ class Workload:
     rounds: int
     characters: bool = False
     validation: int = VALIDATION
+    logs: bool = False
 
     @property
     def size(self) -> int:
@@ -136,3 +156,9 @@ WORKLOADS = {
     "lstm": Workload("character LSTM", CharLstm, (80,), 80, 128, 32, 1, rounds=1, characters=True),
     "logistic": Workload("logistic regression 60-10", logistic, (60,), 10, 100, 10, 5, rounds=15),
 }
+
+OTHERWISE = {
+    "mlp": replace(WORKLOADS["mlp"], net=mlp_of_images, shape=(1, 28, 28), logs=True),
+    "lenet": replace(WORKLOADS["lenet"], net=lenet_by_view, logs=True),
+}
+"""Two of them as others would write them."""
