@@ -72,8 +72,7 @@ class Arm:
             self._personal[result.job.client] = [tensor.clone() for tensor in result.personal]
         floats, integers = _by_kind(result.buffers)
         if self._delta is None:
-            self._delta = [torch.zeros_like(tensor) for tensor in self.weights]
-            self._floats = [torch.zeros_like(tensor) for tensor in floats]
+            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
             self._integers = [tensor.clone() for tensor in integers]
         self._total += weight
         # Differences are summed, not weights: the update is small beside the weights and would lose digits to them.
@@ -100,8 +99,7 @@ class Arm:
         """
         if self._delta is None:
             floats, integers = _by_kind(self.buffers)
-            self._delta = [torch.zeros_like(tensor) for tensor in self.weights]
-            self._floats = [torch.zeros_like(tensor) for tensor in floats]
+            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
             self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
         return [*self._delta, *(self._floats or ())], list(self._integers or ())
 
@@ -116,7 +114,7 @@ class Arm:
         if self._delta is None or not self._total:
             return None
         torch._foreach_div_(self._delta, self._total)
-        return self._delta
+        return [delta.to(weight.dtype) for delta, weight in zip(self._delta, self.weights, strict=True)]
 
     @gradless
     def commit(self) -> None:
@@ -188,6 +186,11 @@ def _copied(state: Any) -> Any:
     if isinstance(state, list | tuple):
         return type(state)(_copied(value) for value in state)
     return state.clone() if isinstance(state, Tensor) else state
+
+
+def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return zeros to sum tensors up in, in single precision at least: half of it would lose half of the digits."""
+    return [torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
