@@ -192,8 +192,8 @@ class JobsLoop(_TrainingEpochLoop):
                 if logs:
                     connector.update_train_step_metrics()
                 self._batches_that_stepped += 1
-                if trainer.received_sigterm and not progress.is_last_batch:
-                    raise SIGTERMException
+                if not progress.is_last_batch:
+                    _end_alone(trainer)
             next(results, None)
         self._rounds.end_round()
         self._finished_jobs = self._rounds.jobs_done
@@ -335,8 +335,7 @@ class RoundsLoop(_FitLoop):
         connector.update_train_epoch_metrics()
         self.epoch_loop._batches_that_stepped += 1
         self.epoch_progress.increment_completed()
-        if trainer.received_sigterm:
-            raise SIGTERMException
+        _end_alone(trainer)
 
     def teardown(self) -> None:
         """Release what the round's logging holds."""
@@ -880,6 +879,12 @@ def heed_sigterm(trainer: AnyTrainer) -> None:
     """End the run where SIGTERM has come."""
     if trainer.received_sigterm:
         raise SIGTERMException
+
+
+def _end_alone(trainer: AnyTrainer) -> None:
+    """End a run of one process where SIGTERM has come; several end together, inside a round."""
+    if ranks.world() == 1:
+        heed_sigterm(trainer)
 
 
 def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:

@@ -184,6 +184,7 @@ class FederatedLoop(Callback):
         """Train this process's share of the round, and return everybody's results in the order of the jobs."""
 
         def train(jobs: Sequence[Job]) -> Iterator[ClientResult]:
+            private.heed_sigterm(self._trainer)  # where it came between two rounds
             for result in self._executor.run(jobs, arms, self._context):
                 if result.finite:
                     arms[result.job.arm].add(result, self.algorithm.weight(result))

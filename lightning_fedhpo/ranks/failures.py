@@ -9,6 +9,7 @@ from traceback import format_exception
 from types import TracebackType
 from typing import Any, TypeVar
 
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor, distributed
 from torchmetrics import Metric
 
@@ -45,19 +46,24 @@ def together() -> Iterator[Answers]:
 
 
 def exchanged(
-    own: Any, error: Exception | None, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()
+    own: Any, error: BaseException | None, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()
 ) -> list[Any]:
-    """Return what every process has to say, or raise where one has an error; tensors go as :func:`gather` says."""
+    """Return what every process has to say, or raise where one has an error; tensors go as :func:`gather` says.
+
+    SIGTERM to one ends all of them in the same way.
+    """
     failure = error and (str(error) or type(error).__name__, "".join(format_exception(error)))
-    said = gather((own, failure), summed, largest)
-    failures = [failure for _, failure in said if failure is not None]
+    said = gather((own, failure, isinstance(error, SIGTERMException)), summed, largest)
+    failures = [failure for _, failure, is_signal in said if failure is not None and not is_signal]
     if failures:
         raise _of_all(error, *failures[0])
-    return [one for one, _ in said]
+    if any(is_signal for *_, is_signal in said):
+        raise SIGTERMException
+    return [one for one, *_ in said]
 
 
-def _of_all(error: Exception | None, text: str, trace: str) -> Exception:
-    if error is None:
+def _of_all(error: BaseException | None, text: str, trace: str) -> Exception:
+    if not isinstance(error, Exception):
         error = RuntimeError(text)
         error.__cause__ = RuntimeError(f"in another process:\n{trace}")
     return told(error)

@@ -8,6 +8,7 @@ from heapq import heapreplace
 from operator import attrgetter
 from typing import Any
 
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from lightning_fedhpo.arm import Arm
@@ -100,12 +101,12 @@ def combined(
     own = share([job.arm for job in jobs], costs, world())[rank()]
     places = {(jobs[place].arm, jobs[place].client): place for place in own}
     results: dict[int, ClientResult] = {}
-    error: Exception | None = None
+    error: BaseException | None = None
     try:
         with alone():
             for result in train([jobs[place] for place in own]):
                 results[places[result.job.arm, result.job.client]] = result
-    except Exception as caught:
+    except (Exception, SIGTERMException) as caught:
         error = caught
     mine = Found(
         {place: _values(result) for place, result in results.items()},

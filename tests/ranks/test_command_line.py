@@ -102,6 +102,7 @@ def _end_child(number: int) -> Callable[[int, int], None]:
     [
         pytest.param(lambda main, child: os.killpg(main, signal.SIGINT), "", id="ctrl-c"),
         pytest.param(_end_main(signal.SIGTERM), "", id="sigterm of the first"),
+        pytest.param(_end_child(signal.SIGTERM), "", id="sigterm of another"),
         pytest.param(_end_main(signal.SIGKILL), "the first process of this run has ended", id="kill of the first"),
         pytest.param(_end_child(signal.SIGKILL), "process 1 (killed by SIGKILL) of this run", id="kill of another"),
     ],
