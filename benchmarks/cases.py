@@ -15,6 +15,7 @@ BARE = "bare loop"
 BEST = "best by hand"
 BEST_BARE = "better bare loop"
 RANKS = "2 ranks"
+RANKS_AUTO = "2 ranks, auto"
 ALL = ("sequential", "vectorized", "compiled", "auto")
 BY_HAND = ("sequential", "vectorized", "compiled")
 

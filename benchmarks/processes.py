@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import BARE, LONGER, OWN, RANKS
+from benchmarks.cases import BARE, LONGER, OWN, RANKS, RANKS_AUTO
 from benchmarks.others.environments import OTHERS
 from benchmarks.rates import missing, without_paths
 from benchmarks.ratios import Say, row
@@ -26,10 +26,11 @@ OURS = {
     "sequential": (*FEDERATED, "--executor", "sequential"),
     "auto": (*FEDERATED, "--executor", "auto"),
     RANKS: (*FEDERATED, "--executor", "sequential", "--devices", "2"),
+    RANKS_AUTO: (*FEDERATED, "--executor", "auto", "--devices", "2"),
 }
 FEWEST = 3
 """Rounds of a turn, at least: simulators that poll for results are not to be judged by a single one."""
-AGAINST = {RANKS: "sequential"}
+AGAINST = {RANKS: "sequential", RANKS_AUTO: "auto"}
 """What a side is compared with, where it is not the bare loop."""
 
 

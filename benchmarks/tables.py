@@ -27,8 +27,8 @@ NOTES = {
     OWN: (
         "Every side in new processes, in turns, with no setting of memory or threads in the environment but one thread "
         "a process. Bare loop: as above, in a process that does not import our package, after a round that warms it "
-        'up; all others without their first round. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU with the '
-        "sequential executor, over the sequential executor in one process."
+        'up; all others without their first round. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU, over one '
+        "process with the same executor."
     ),
     SCALING: (
         "Microseconds per client update, and in brackets over the first point of the same turn. Logistic regression "
