@@ -63,6 +63,8 @@ class Column:
             self.varies = kind != self._kinds[0] or added != self._numbers[:1].tobytes() * len(numbers)
 
     def _coded(self, cell: Any) -> tuple[int, Sequence[float]]:
+        if isinstance(cell, np.generic):  # which a safely loaded checkpoint cannot hold
+            cell = cell.item()
         kind = _KINDS.get(type(cell), _OBJECT)
         if kind == _BLANK:
             return kind, (0.0,)

@@ -440,3 +440,63 @@ def test_images_without_convolutions_are_taken_as_they_lie() -> None:
     assert not copies, "batches are laid out anew"
     products = [node.args[0].meta["val"].shape for node in graph.nodes if str(node.target) == "aten.bmm.default"]
     assert tuple(products[0][1:]) == (5, 64), "weights do not come first"
+
+
+class Numbers(Net):
+    """Logs numbers that it takes out of tensors."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("train_loss", loss.item())
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        logits = self(batch[0])
+        self.log("val_loss", functional.cross_entropy(logits, batch[1]).item())
+        self.log("val_acc", 100 * (logits.argmax(1) == batch[1]).float().mean().item())
+
+
+class Curious(Numbers):
+    """Decides by a number that it takes out of a tensor."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return 2 * loss if loss.item() > 1.0 else loss
+
+
+def test_numbers_that_are_logged_are_taken_out_of_tensors_side_by_side_too() -> None:
+    one, other = run("sequential", Numbers()), run(PLAIN, Numbers())
+    agree(one, other)
+    for name in ("train/train_loss", "val/val_acc_personalized"):
+        assert other.result.history[name] == pytest.approx(one.result.history[name], rel=1e-5)
+    assert "item" not in vars(Tensor), "what stood in for numbers was left behind"
+
+
+class Collecting(Numbers):
+    """Keeps numbers that it takes out of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.seen.append(loss.item())
+        return loss
+
+
+class Formatting(Numbers):
+    """Writes numbers that it takes out of tensors."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.text = f"{loss.item():.3f}"
+        return loss
+
+
+@pytest.mark.parametrize("module", [Curious, Collecting, Formatting])
+def test_numbers_that_are_used_otherwise_keep_a_run_one_after_another(module: type[Net]) -> None:
+    with pytest.warns(UserWarning, match="one after another, not side by side"):
+        fed = run(PLAIN, made := module())
+    assert type(fed._executor) is not VectorizedExecutor
+    assert all(isinstance(number, float) for number in getattr(made, "seen", []))

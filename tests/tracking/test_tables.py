@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,6 +124,12 @@ def test_a_file_has_what_the_table_has(tmp_path: Path) -> None:
 def test_an_unknown_column_names_those_there_are() -> None:
     with pytest.raises(KeyError, match="no column 'arm' in this table: it has round, score, best, kind, count, late"):
         filled()["arm"]
+
+
+def test_numpy_s_numbers_become_plain_ones() -> None:
+    column = Column()
+    column.extend([np.float64(0.5), np.int64(3), np.bool_(True), np.str_("adam")])
+    assert [(type(cell), cell) for cell in column.cells()] == [(float, 0.5), (int, 3), (bool, True), (str, "adam")]
 
 
 def test_a_column_takes_single_kinds_and_mixtures_alike() -> None:
