@@ -304,6 +304,8 @@ class RoundsLoop(_FitLoop):
             self.advance()
             self.on_advance_end()
             self.on_iteration_done()
+        if any(ranks.gather(self.trainer.received_sigterm)):  # it came too late for the last round's exchange
+            raise SIGTERMException
         self.on_run_end()
 
     def on_advance_start(self) -> None:

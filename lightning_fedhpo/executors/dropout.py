@@ -18,7 +18,9 @@ from torch.overrides import TorchFunctionMode
 from lightning_fedhpo.executors.example import CannotBatchError
 
 _BITS = (1 << 31) - 1
-_READING = {getattr(Tensor, name) for name in ("tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")}
+_READING = {
+    getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")
+}
 _CHANNELWISE = {functional.dropout1d: 1, functional.dropout2d: 2, functional.dropout3d: 3}
 
 
@@ -91,8 +93,6 @@ class HashedDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._traced and func in _READING:
             raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
-        if self._traced and func is Tensor.item:  # to log it a tensor will do, and what else needs it reads that
-            return args[0].detach().reshape(())
         if self._traced and func in (functional.cross_entropy, functional.nll_loss):
             self.ignored.add(_ignored(*args, **kwargs))
         if func is not functional.dropout and func not in _CHANNELWISE:

@@ -101,6 +101,7 @@ def vectorized(
         (list(algorithm.client), algorithm.added_gradient) if algorithm.changes_gradient else None,
         (train.tensors if train else (), val.tensors if val else ()),
         compiles=False,
+        any_view=local.any_view,
     )
     try:
         values = {one.name: torch.tensor(float(binding.original(one.name))) for one in own}

@@ -6,6 +6,7 @@ numbers stay the same, and where the module minds the layout they are left as th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -41,20 +42,38 @@ def lay_out_images(executor: SequentialExecutor, algorithm: Algorithm, client: i
     expected = _trained(executor, job, arm)
     if expected is None:
         return
-    for any_view in (False, True):
-        local.channels_inside, local.any_view = True, any_view
+    local.channels_inside = True
+    found = _trained(executor, job, arm)
+    if found is None:
+        local.any_view = True
         found = _trained(executor, job, arm)
-        if found is not None and apart(found, expected, arm.weights) <= TOLERANCE_OF_IMAGES:
-            return
-    local.channels_inside = local.any_view = False
+    if found is None or not _alike(found, expected, arm):
+        local.channels_inside = local.any_view = False
 
 
-def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> list[Tensor] | None:
-    """Return the weights of a client after a few steps, None where its training fails."""
+Outcome = tuple[list[Tensor], dict[str, float]]
+"""A client's weights, and what it logged."""
+
+
+def _alike(one: Outcome, other: Outcome, arm: Arm) -> bool:
+    figures = all(
+        math.isclose(one[1].get(name, math.nan), value, rel_tol=TOLERANCE_OF_IMAGES, abs_tol=TOLERANCE_OF_IMAGES)
+        for name, value in other[1].items()
+        if math.isfinite(value)
+    )
+    return figures and apart(one[0], other[0], arm.weights) <= TOLERANCE_OF_IMAGES
+
+
+def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> Outcome | None:
+    """Train a client for a few steps, and score it; None where that fails."""
     try:
         with executor.briefly(STEPS_COMPARED), HashedDropout(traced=False):  # masks would not be the same
             result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
-        return [tensor.detach().clone() for tensor in result.weights] if result.finite else None
+        if not result.finite:
+            return None
+        logged = {"train": result.train, "val": result.after}
+        figures = {f"{stage}/{name}": value for stage, several in logged.items() for name, value in several.items()}
+        return [tensor.detach().clone() for tensor in result.weights], figures
     except Exception:
         return None  # a module that minds; or it fails in any case, and the run will say so
     finally:

@@ -87,6 +87,19 @@ class PoolsInPlace(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class AnyView(TorchFunctionMode):
+    """Has a tensor copied where a module asks for a ``view`` of it that the layout of lanes does not allow."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do as asked, by ``reshape`` where a view fails."""
+        if func is not Tensor.view or kwargs or isinstance(args[1], torch.dtype):
+            return func(*args, **(kwargs or {}))
+        try:
+            return func(*args)
+        except RuntimeError:
+            return Tensor.reshape(*args)
+
+
 def _pool(
     input: Tensor,  # noqa: A002 - torch's names
     kernel_size: Any,

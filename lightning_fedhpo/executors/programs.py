@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,9 @@ from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo.data.images import any_view
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
-from lightning_fedhpo.executors.layout import ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
+from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
@@ -61,6 +60,7 @@ class Programs:
         algorithm: The algorithm's hyperparameters, and what it adds to gradients; None where it adds nothing.
         columns: The training and the validation data's columns.
         compiles: Whether programs are compiled.
+        any_view: Whether the module may ask for views that the layout of lanes does not allow.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Programs:
         algorithm: tuple[Sequence[str], Added] | None,
         columns: tuple[Sequence[Tensor], Sequence[Tensor]],
         compiles: bool,
+        any_view: bool = False,
     ) -> None:
         self._steps = {"training": training, "validation": validation}
         self.update = update
@@ -85,6 +86,7 @@ class Programs:
         self.algorithm = algorithm
         self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
         self.compiles = compiles
+        self._any_view = any_view
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
         self._templates: dict[str, list[Template]] = defaultdict(list)
         self._programs: dict[tuple[str, int, int], Program] = {}
@@ -234,7 +236,7 @@ class Programs:
                 loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
                 return loss, [logs[name] for name in self.logs["training"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, PoolsInPlace(), any_view():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, self._mapped():  # type: ignore[union-attr]  # as above
                 losses, logs = vmap(one)(salts, *examples)
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
@@ -280,7 +282,7 @@ class Programs:
                 _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
                 return [logs[name] for name in self.logs["validation"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), PoolsInPlace(), any_view():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), self._mapped():  # type: ignore[union-attr]  # as above
                 return [(value * shares).sum() for value in vmap(one)(*examples)]
 
         with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
@@ -288,6 +290,12 @@ class Programs:
         for total, value in zip(sums, found, strict=True):
             total.add_(value)
         return []
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Let the module's step run on the images of lanes."""
+        with PoolsInPlace(), AnyView() if self._any_view else nullcontext():
+            yield
 
     @contextmanager
     def _posed(self, stage: str) -> Iterator[None]:

@@ -100,16 +100,16 @@ def combined(
     """
     own = share([job.arm for job in jobs], costs, world())[rank()]
     places = {(jobs[place].arm, jobs[place].client): place for place in own}
-    results: dict[int, ClientResult] = {}
+    results: dict[int, Sequence[Any]] = {}
     error: BaseException | None = None
     try:
         with alone():
             for result in train([jobs[place] for place in own]):
-                results[places[result.job.arm, result.job.client]] = result
+                results[places[result.job.arm, result.job.client]] = _values(result)
     except (Exception, SIGTERMException) as caught:
         error = caught
     mine = Found(
-        {place: _values(result) for place, result in results.items()},
+        results,
         {index: arm.total for index, arm in arms.items() if arm.total is not None},
         {index: _on_cpu(kept) for index, arm in arms.items() if (kept := arm.arrived)},
     )
@@ -117,10 +117,8 @@ def combined(
     summed, largest = ([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1))
     found: list[Found] = exchanged(mine, error, summed, largest)
     _settle(arms, found)
-    for number, one in enumerate(found):
-        if number != rank():
-            results |= {place: ClientResult(jobs[place], (), (), (), *values) for place, values in one.results.items()}
-    return [results[place] for place in range(len(jobs))]
+    every = {place: values for one in found for place, values in one.results.items()}
+    return [ClientResult(job, (), (), (), *every[place]) for place, job in enumerate(jobs)]
 
 
 def _settle(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:

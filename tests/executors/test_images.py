@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, preparation
+from lightning_fedhpo.data.images import any_view
 from lightning_fedhpo.testing import ToyModule, quiet_trainer
 
 
@@ -101,3 +102,49 @@ def test_a_test_gets_images_as_they_are() -> None:
     trainer, fed = fitted(module, 1)
     trainer.test(module, datamodule=images(1), verbose=False)
     assert module.last["test"] is False
+
+
+class Writes(Network):
+    """Blanks out numbers of some examples by a view: in validation, or late in training."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__(3)
+        self.when = when
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self.when == "late" and self.trainer.current_epoch == 1:
+            found = self.net[0](batch[0])
+            found.view(-1)[:7] = 0.0
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        found = self.net[0](batch[0])
+        rows = found.view(found.shape[0], -1)
+        if self.when == "validating":
+            rows[batch[1] == 0] = 0.0
+        self.log("val_loss", found.square().mean())
+
+
+def test_scores_of_what_is_written_to_a_view_are_the_modules_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fed = fitted(Writes("validating"), 3)
+    monkeypatch.setattr(preparation, "lay_out_images", lambda *arguments: None)
+    _, plain = fitted(Writes("validating"), 3)
+    assert fed.result.history["score"] == pytest.approx(plain.result.history["score"], rel=1e-5)
+
+
+def test_a_late_write_to_a_copy_is_an_error_and_no_other_result() -> None:
+    with pytest.raises(RuntimeError, match="writes to a `view` of what its convolutions return"):
+        fitted(Writes("late"), 3)
+    assert "view" not in vars(Tensor), "what stood in for views was left behind"
+
+
+def test_standing_in_for_views_may_be_asked_for_twice() -> None:
+    image = torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    first, second = any_view(), any_view()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert image.view(2, -1).shape == (2, 48)
+    second.__exit__(None, None, None)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        image.view(2, -1)

@@ -99,7 +99,7 @@ class Reads(Net):
         self.register_buffer("factor", torch.ones(()))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return loss(self, batch) * float(self.factor)
+        return loss(self, batch) * self.factor.item()
 
 
 def late_padding(x: Tensor, y: Tensor) -> None:
