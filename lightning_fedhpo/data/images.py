@@ -43,7 +43,7 @@ def any_view() -> Iterator[None]:
     torch.Size([2, 48])
     """
     _patched.append(None)
-    Tensor.view = _view  # type: ignore[method-assign,assignment]  # a function mode would take a tenth of a small step
+    Tensor.view = _view  # type: ignore[method-assign,assignment]  # a function mode takes a twentieth of LeNet-5's step
     try:
         yield
         _check_copies()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
@@ -39,6 +41,27 @@ def other_start() -> Any:
     return trained(module, toy_data())
 
 
+class Ended(Callback):
+    """Sends SIGTERM to the second process when a round is over."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if RANK == 1 and trainer.current_epoch == self.number:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ended(number: int) -> list[Any]:
+    """Return how a run of three rounds ends, and after how many."""
+    fed = FederatedLoop(cohort=8, executor="sequential")
+    try:
+        quiet_trainer(3, fed, Ended(number), **TOGETHER).fit(ToyModule(), datamodule=toy_data())
+    except SIGTERMException:
+        return ["SIGTERM", len(fed.result.history)]
+    return ["as usual", len(fed.result.history)]
+
+
 def main(folder: Path) -> None:
     found: dict[str, Any] = {}
     for name in CASES:
@@ -52,10 +75,12 @@ def main(folder: Path) -> None:
     found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
     found["large"] = [len(text) for text in ranks.gather("x" * (RANK * 3 * ranks.ROOM + 5))]
+    found["ended"] = [ended(number) for number in range(3)]
     summed, largest = mixed(RANK)
     said = ranks.gather(RANK, summed, largest)
     torch.save({"said": said, "summed": summed, "largest": largest}, folder / f"mixed-{RANK}.pt")
     (folder / f"{RANK}.json").write_text(json.dumps(found))
+    torch.distributed.destroy_process_group()  # torch's threads do not always survive an interpreter that just ends
 
 
 if __name__ == "__main__":

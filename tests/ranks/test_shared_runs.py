@@ -131,6 +131,10 @@ def test_what_is_larger_than_its_room_goes_round_too(found: Any) -> None:
     assert all(one["large"] == [5, 3 * ranks.ROOM + 5] for one in found[0])
 
 
+def test_sigterm_to_one_between_rounds_ends_all_also_after_the_last(found: Any) -> None:
+    assert [one["ended"] for one in found[0]] == [[["SIGTERM", 1], ["SIGTERM", 2], ["SIGTERM", 3]]] * 2
+
+
 def test_tensors_of_every_kind_are_summed_by_torch(found: Any) -> None:
     everyone = [mixed(rank) for rank in range(2)]
     for rank in range(2):
