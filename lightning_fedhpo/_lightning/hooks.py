@@ -1,0 +1,75 @@
+"""Which hooks callbacks have, and how they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, ProgressBar
+from lightning.pytorch.trainer import call
+
+AnyTrainer: TypeAlias = Any
+"""A Trainer: Lightning gives it many of its attributes outside of the class, where types do not see them."""
+
+
+def waits_for_validation(callback: Callback) -> str | None:
+    """Name the argument by which a callback acts only after the Trainer's own validation, which rounds do not have."""
+    if isinstance(callback, ModelCheckpoint) and callback._save_on_train_epoch_end is False:
+        return "save_on_train_epoch_end"
+    if isinstance(callback, EarlyStopping) and callback._check_on_train_epoch_end is False:
+        return "check_on_train_epoch_end"
+    return None
+
+
+@contextmanager
+def inside(module: LightningModule, hook: str) -> Iterator[None]:
+    """Say which hook is running, as ``self.log`` wants to know."""
+    own = vars(module)  # not by `setattr`, which a module makes slow
+    previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
+    try:
+        yield
+    finally:
+        own["_current_fx_name"] = previous
+
+
+def overrides(callback: Callback, hook: str) -> bool:
+    """Whether a callback has a hook of its own."""
+    return getattr(type(callback), hook, None) is not getattr(Callback, hook) or hook in vars(callback)
+
+
+def call_callbacks(trainer: AnyTrainer, hook: str, **which: bool) -> None:
+    """Call a hook of the callbacks as Lightning does, where one of them has it."""
+    if any([overrides(callback, hook) for callback in trainer.callbacks]):
+        call._call_callback_hooks(trainer, hook, **which)
+
+
+def batch_callbacks(trainer: AnyTrainer, hook: str) -> list[Callback]:
+    """Return who is called for every job; bars are told of its end apart from the others."""
+    return [
+        callback
+        for callback in trainer.callbacks
+        if overrides(callback, hook) and not (isinstance(callback, ProgressBar) and hook == "on_train_batch_end")
+    ]
+
+
+def call_each(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *arguments: Any) -> None:
+    """Call a hook of these callbacks."""
+    if not callbacks:
+        return
+    module = trainer.lightning_module
+    with inside(module, hook):
+        for callback in callbacks:
+            getattr(callback, hook)(trainer, module, *arguments)
+
+
+def watchers_of_jobs(trainer: AnyTrainer) -> list[str]:
+    """Name the callbacks, Lightning's and ours apart, that act between two jobs."""
+    own = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
+    hooks = ("on_train_batch_start", "on_train_batch_end")
+    return [
+        type(callback).__name__
+        for callback in trainer.callbacks
+        if not type(callback).__module__.startswith(own) and any(overrides(callback, hook) for hook in hooks)
+    ]

@@ -1,0 +1,136 @@
+"""How the processes of a run are started, and what copies of this one bring back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from io import BytesIO
+from subprocess import Popen
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.strategies.launchers import (
+    _MultiProcessingLauncher,
+    _SubprocessScriptLauncher,
+    subprocess_script,
+)
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lightning_fedhpo import processes
+from lightning_fedhpo._lightning.hooks import AnyTrainer
+
+
+def refuse_copies(trainer: AnyTrainer) -> None:
+    """Refuse processes that are copies of this one, which has its loggers running already."""
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+        raise MisconfigurationException(
+            "`fedhpo` has its processes started anew, not copied as spawn and fork do for notebooks: use "
+            "trainer.strategy=ddp."
+        )
+
+
+def started(trainer: AnyTrainer) -> list[Popen[bytes]]:
+    """Return the processes that this one has started to run the script again, and watch them in Lightning's place.
+
+    Lightning's own watch kills all of them, this one too, before a checkpoint is written and anything is said.
+    """
+    launcher = trainer.strategy.launcher
+    if not isinstance(launcher, _SubprocessScriptLauncher):
+        return []
+    for thread in threading.enumerate():
+        if thread.name == "child-process-observer":
+            vars(thread)["_run"] = lambda: True  # that it is done
+    return list(launcher.procs)
+
+
+def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a run in copies of this process, by spawn or fork, end with its arms and records in this one.
+
+    Lightning brings the module's weights and the logged metrics, and has no hook for more.
+    """
+
+    @wraps(launch)
+    def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
+        fed = _federated_loop(trainer)
+        try:
+            result = launch(self, function, *arguments, trainer=trainer, **options)
+        except KeyboardInterrupt:  # in a notebook it reaches this process only
+            if fed is not None:
+                self.kill(signal.SIGINT)
+                for process in self.procs:
+                    process.join(processes.GRACE)
+            raise
+        brought = vars(self).pop("brought_back", None)
+        if fed is not None and brought is not None:
+            data = next((one for one in arguments if isinstance(one, LightningDataModule)), None)
+            _attach(trainer, data)
+            fed.take_over(trainer, trainer.lightning_module, brought["states"])
+            trainer.fit_loop.load_state_dict(brought["loop"])
+        return result
+
+    return launched
+
+
+def _handing_over(extra_results: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @wraps(extra_results)
+    def handed(self: Any, trainer: AnyTrainer) -> dict[str, Any]:
+        extra, fed = extra_results(self, trainer), _federated_loop(trainer)
+        if fed is not None and trainer.state.fn == TrainerFn.FITTING:
+            buffer = BytesIO()
+            torch.save({"states": fed.hand_over(), "loop": trainer.fit_loop.state_dict()}, buffer)
+            extra["federated"] = buffer.getvalue()
+        return extra
+
+    return handed
+
+
+def _receiving(update: Callable[..., None]) -> Callable[..., None]:
+    @wraps(update)
+    def received(self: Any, trainer: AnyTrainer, extra: dict[str, Any]) -> None:
+        sent = extra.pop("federated", None)
+        if sent is not None:
+            self.brought_back = torch.load(BytesIO(sent), map_location="cpu", weights_only=True)
+        update(self, trainer, extra)
+
+    return received
+
+
+def _federated_loop(trainer: AnyTrainer) -> Any:
+    callbacks = [] if trainer is None else trainer.callbacks
+    return next((callback for callback in callbacks if getattr(callback, "is_federated_loop", False)), None)
+
+
+def _attach(trainer: AnyTrainer, data: LightningDataModule | None) -> None:
+    """Do in this process what its copies have done before the first round."""
+    strategy, module = trainer.strategy, trainer.lightning_module
+    module.trainer = trainer
+    trainer._data_connector.attach_datamodule(module, data)
+    strategy.precision_plugin.convert_module(module)
+    module.to(strategy.root_device)
+    strategy.setup_optimizers(trainer)
+
+
+for _name, _around in (
+    ("launch", _bringing_back),
+    ("get_extra_results", _handing_over),
+    ("update_main_process_results", _receiving),
+):
+    setattr(_MultiProcessingLauncher, _name, _around(getattr(_MultiProcessingLauncher, _name)))
+
+
+@contextmanager
+def children_run(command: Sequence[str]) -> Iterator[None]:
+    """Let the processes that Lightning starts run a command in place of the present script."""
+    own = {name: getattr(subprocess_script, name) for name in ("_hydra_subprocess_cmd", "_basic_subprocess_cmd")}
+    subprocess_script._hydra_subprocess_cmd = lambda local_rank: (list(command), os.getcwd())
+    subprocess_script._basic_subprocess_cmd = lambda: list(command)
+    try:
+        yield
+    finally:
+        vars(subprocess_script).update(own)

@@ -1,0 +1,183 @@
+"""What a module overrides, and how it is looked at: its hooks, its own `log`, its door for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from lightning_fedhpo._lightning.figures import RecorderDoor
+from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.recorder import Recorder
+
+STEP_HOOKS = (
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "configure_gradient_clipping",
+)
+"""Hooks inside a training step: a module or a callback with one of them is trained by Lightning's own loops."""
+
+
+BATCH_HOOKS = (
+    "on_train_epoch_start",
+    "on_train_epoch_end",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    *(
+        f"on_{stage}_{when}"
+        for stage in ("validation", "test")
+        for when in (
+            "start",
+            "end",
+            "epoch_start",
+            "epoch_end",
+            "batch_start",
+            "batch_end",
+            "model_eval",
+            "model_train",
+        )
+    ),
+)
+"""Hooks of the module around a client's batches and epochs, called where the module overrides them."""
+
+
+def guard_loading(
+    module: LightningModule,
+    before: Callable[[Mapping[str, Any]], None],
+    after: Callable[[Mapping[str, Any]], None],
+) -> Callable[[], None]:
+    """Look at a checkpoint while nothing of it is in the module yet, and return what ends the guard.
+
+    Lightning loads the module first and asks callbacks later. Its earliest door is the module's own hook:
+    ``before`` sees the checkpoint as it was saved, ``after`` as that hook leaves it.
+    """
+    own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
+
+    def guarded(checkpoint: dict[str, Any]) -> None:
+        before(checkpoint)
+        hook(checkpoint)
+        after(checkpoint)
+
+    def release() -> None:
+        vars(module).pop("on_load_checkpoint", None)
+        if own is not None:
+            vars(module)["on_load_checkpoint"] = own
+
+    vars(module)["on_load_checkpoint"] = guarded
+    return release
+
+
+class ModuleHooks:
+    """Calls the hooks around batches and epochs that a module really has."""
+
+    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
+        self._trainer = trainer
+        self._module = module
+        self._present = {hook for hook in BATCH_HOOKS if is_overridden(hook, module)}
+        self._shadowed = type(module).log is LightningModule.log and "log" not in vars(module)
+
+    def has(self, hook: str) -> bool:
+        """Whether the module overrides a hook."""
+        return hook in self._present
+
+    def call(self, hook: str, *arguments: Any) -> Any:
+        """Call a hook where the module overrides it."""
+        if hook not in self._present:
+            return None
+        function = getattr(self._module, hook)
+        with inside(self._module, hook):
+            return function(*arguments)
+
+    @contextmanager
+    def logging_to(self, recorder: Recorder, hook: str) -> Iterator[None]:
+        """Lead ``self.log`` into a recorder while a client trains or validates."""
+        module, loop = self._module, self._trainer.fit_loop.epoch_loop
+        own = vars(module)  # not by `setattr`, which a module makes slow
+        previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
+        validation, collection = loop.val_loop, loop.val_loop._results
+        connector = self._trainer._logger_connector
+        shadow, door = own.get("log"), loop.recorder_door  # a client may validate inside its training
+        metrics, connector._callback_metrics = connector._callback_metrics, dict(connector._callback_metrics)
+        if self._shadowed:
+            own["log"] = recorder.log
+        # Where Lightning looks while the module trains, and while it validates.
+        loop.recorder_door = validation._results = RecorderDoor(recorder)
+        try:
+            yield
+        finally:
+            own["_current_fx_name"] = previous
+            if shadow is not None:
+                own["log"] = shadow
+            elif self._shadowed:
+                own.pop("log", None)
+            loop.recorder_door, validation._results = door, collection
+            connector._callback_metrics = metrics
+
+
+class _Unreachable:
+    """Stands in for a Trainer where nothing may depend on what it says."""
+
+    def __init__(self, complain: Callable[[str], Exception]) -> None:
+        self._complain = complain
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._complain(name)
+
+
+@contextmanager
+def trainer_unreachable(module: LightningModule, complain: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise what ``complain`` makes of an attribute's name when the module asks the Trainer for it."""
+    owners = [child for child in module.modules() if isinstance(child, LightningModule)]
+    held = [vars(owner)["_trainer"] for owner in owners]
+    for owner in owners:
+        vars(owner)["_trainer"] = _Unreachable(complain)
+    try:
+        yield
+    finally:
+        for owner, trainer in zip(owners, held, strict=True):
+            vars(owner)["_trainer"] = trainer
+
+
+def overridden_around_batches(module: LightningModule) -> list[str]:
+    """Name the hooks around batches and epochs that a module has, and ``log`` where it is its own."""
+    hooks = [hook for hook in BATCH_HOOKS if "test" not in hook and is_overridden(hook, module)]
+    return hooks + (["log"] if type(module).log is not LightningModule.log or "log" in vars(module) else [])
+
+
+def trains_plainly(trainer: AnyTrainer, module: LightningModule) -> bool:
+    """Whether a step is: loss, backward, optimizer, and nothing that anybody could see in between."""
+    precision = trainer.precision_plugin
+    optimizers = trainer.optimizers
+    hooks = any(is_overridden(hook, module) for hook in STEP_HOOKS)
+    watchers = any(
+        overrides(callback, hook)
+        for callback in trainer.callbacks
+        if not getattr(callback, "is_federated_loop", False)
+        for hook in STEP_HOOKS
+        if hasattr(Callback, hook)
+    )
+    return (
+        module.automatic_optimization
+        and len(optimizers) == 1
+        and type(optimizers[0]).__module__.startswith("torch.optim")
+        and not isinstance(optimizers[0], torch.optim.LBFGS)
+        and type(precision) is Precision
+        and isinstance(trainer.profiler, PassThroughProfiler)
+        and trainer.gradient_clip_val is None
+        and trainer.accumulate_grad_batches == 1
+        and not hooks
+        and not watchers
+    )

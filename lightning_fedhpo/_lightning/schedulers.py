@@ -1,0 +1,74 @@
+"""Learning-rate schedulers inside a client's training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.optim.lr_scheduler import OneCycleLR
+
+from lightning_fedhpo._lightning.hooks import AnyTrainer, inside
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.recorder import Recorder
+
+
+class LocalSchedulers:
+    """Steps the learning-rate schedulers of automatic optimisation inside a client's training."""
+
+    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
+        self._module = module
+        self._window = trainer.accumulate_grad_batches
+        self._by_step = [config for config in trainer.lr_scheduler_configs if config.interval == "step"]
+        self._by_epoch = [config for config in trainer.lr_scheduler_configs if config.interval == "epoch"]
+
+    @property
+    def watch_epochs(self) -> bool:
+        """Whether one of them may want a client's validation scores at the end of an epoch."""
+        return any(config.reduce_on_plateau for config in self._by_epoch)
+
+    def after_step(self, number: int, last: bool, recorder: Recorder) -> None:
+        """Step those that go by optimizer steps."""
+        if self._by_step and ((number + 1) % self._window == 0 or last):
+            self._advance(self._by_step, number, recorder, None)
+
+    def after_epoch(self, epoch: int, recorder: Recorder, validate: Callable[[], dict[str, float]] | None) -> None:
+        """Step those that go by local epochs; one that watches a validation score has the client validate for it."""
+        if self._by_epoch:
+            self._advance(self._by_epoch, epoch, recorder, validate)
+
+    def _advance(
+        self,
+        configs: Sequence[Any],
+        number: int,
+        recorder: Recorder,
+        validate: Callable[[], dict[str, float]] | None,
+    ) -> None:
+        scores: dict[str, float] | None = None
+        for config in configs:
+            if (number + 1) % config.frequency or _is_over(config.scheduler):
+                continue
+            metric = None
+            if config.reduce_on_plateau:
+                logged = recorder.so_far()
+                if config.monitor not in logged and validate is not None:
+                    scores = validate() if scores is None else scores
+                    logged |= scores
+                metric = logged.get(config.monitor)
+                if metric is None:
+                    if config.strict and (scores is not None or config.interval == "step"):
+                        raise MisconfigurationException(
+                            f"ReduceLROnPlateau watches {config.monitor!r}, which is not known there: a client logs "
+                            f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training; after each "
+                            'epoch (interval="epoch") they may watch its validation, after a step only its training.'
+                        )
+                    continue
+            with inside(self._module, "lr_scheduler_step"):
+                self._module.lr_scheduler_step(config.scheduler, metric)
+
+
+def _is_over(scheduler: Any) -> bool:
+    """Whether a schedule of a fixed length is used up: a client with more steps than it goes on at its last rate."""
+    return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps

@@ -1,0 +1,116 @@
+"""A strategy of several processes, whose processes share jobs instead of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch.nn.parameter import is_lazy
+
+from lightning_fedhpo import processes, ranks
+from lightning_fedhpo._lightning.hooks import AnyTrainer
+from lightning_fedhpo._lightning.launchers import started
+from lightning_fedhpo.ranks.board import LostProcessError
+
+
+def share_jobs(trainer: AnyTrainer) -> None:
+    """Make a strategy of several processes one whose processes share jobs instead of gradients."""
+    strategy = trainer.strategy
+    if not isinstance(strategy, DDPStrategy):
+        return
+    own = vars(strategy)
+    for name in _WAITING:
+        own.pop(name, None)  # what an exception of an earlier run has put there
+    own["configure_ddp"] = partial(_begin_alike, strategy)
+    own["barrier"] = partial(_barrier, strategy)
+    vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
+
+
+_WAITING = ("barrier", "broadcast", "reduce")
+"""How a strategy's processes wait for each other."""
+
+
+def _begin_alike(strategy: Any) -> None:
+    """Give every process the first one's module; it is not wrapped, since no gradient leaves its process."""
+    module = strategy.lightning_module
+    ranks.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
+
+
+def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
+    """Wait for the other processes, but not after a checkpoint.
+
+    Nobody reads it before the next barrier, and the one that saves may be in an exception, or in a signal's handler,
+    that the others are not in.
+    """
+    if "Trainer.save_checkpoint" not in arguments:
+        type(strategy).barrier(strategy, *arguments, **options)
+
+
+def wants_layer_sync(strategy: Any) -> bool:
+    """Whether batch-norm layers would compute over all processes."""
+    return strategy._layer_sync is not None
+
+
+def wants_gradient_hooks(strategy: Any) -> bool:
+    """Whether something is to happen to the gradients or models that processes exchange in plain training."""
+    return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
+
+
+def save_here(trainer: AnyTrainer, path: Path) -> None:
+    """Write a checkpoint from this process, although it is not the one that does so."""
+    checkpoint = trainer._checkpoint_connector.dump_checkpoint(False)
+    trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+
+
+def wait_for_nobody(trainer: AnyTrainer) -> None:
+    """Let a process end by itself: after an exception the others may not come to where it waits for them."""
+    if isinstance(trainer.strategy, DDPStrategy):
+        vars(trainer.strategy).update(
+            barrier=lambda *arguments, **options: None,
+            broadcast=lambda value, *arguments, **options: value,
+            reduce=lambda value, *arguments, **options: value,
+        )
+
+
+def heed_sigterm(trainer: AnyTrainer) -> None:
+    """End the run where SIGTERM has come."""
+    if trainer.received_sigterm:
+        raise SIGTERMException
+
+
+def end_alone(trainer: AnyTrainer) -> None:
+    """End a run of one process where SIGTERM has come; several end together, inside a round."""
+    if ranks.world() == 1:
+        heed_sigterm(trainer)
+
+
+def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
+    """Note SIGTERM and pass it on, without the collective call by which newer Lightning does it.
+
+    In a signal's handler that would meet whatever the other processes are exchanging.
+    """
+    connector, launcher = trainer._signal_connector, trainer.strategy.launcher
+    if not connector.received_sigterm and launcher is not None:
+        launcher.kill(signum)
+    connector.received_sigterm = True
+
+
+@contextmanager
+def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
+    """Say of a broken connection what it means."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ranks.is_lost(error):
+            raise
+        if trainer.received_sigterm:
+            raise SIGTERMException from error
+        who = processes.fallen(started(trainer)) or "another process"
+        raise LostProcessError(
+            f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it."
+        ) from error
