@@ -16,6 +16,8 @@ BEST = "best by hand"
 BEST_BARE = "better bare loop"
 RANKS = "2 ranks"
 RANKS_AUTO = "2 ranks, auto"
+APART = "2 apart"
+APART_AUTO = "2 apart, auto"
 ALL = ("sequential", "vectorized", "compiled", "auto")
 BY_HAND = ("sequential", "vectorized", "compiled")
 

@@ -1,4 +1,4 @@
-"""Sides in processes of their own, in turns: the bare loop, ours, two ranks, and other simulators."""
+"""Sides in processes of their own, in turns: the bare loop, ours, two at once, two ranks, and other simulators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import BARE, LONGER, OWN, RANKS, RANKS_AUTO
+from benchmarks.cases import APART, APART_AUTO, BARE, LONGER, OWN, RANKS, RANKS_AUTO
 from benchmarks.others.environments import OTHERS
 from benchmarks.rates import missing, without_paths
 from benchmarks.ratios import Say, row
@@ -25,13 +26,22 @@ OURS = {
     BARE: ("-m", "benchmarks.child", "bare"),
     "sequential": (*FEDERATED, "--executor", "sequential"),
     "auto": (*FEDERATED, "--executor", "auto"),
+    APART: (*FEDERATED, "--executor", "sequential"),
+    APART_AUTO: (*FEDERATED, "--executor", "auto"),
     RANKS: (*FEDERATED, "--executor", "sequential", "--devices", "2"),
     RANKS_AUTO: (*FEDERATED, "--executor", "auto", "--devices", "2"),
 }
 FEWEST = 3
 """Rounds of a turn, at least: simulators that poll for results are not to be judged by a single one."""
-AGAINST = {RANKS: "sequential", RANKS_AUTO: "auto"}
+AGAINST = {
+    APART: ("sequential",),
+    RANKS: ("sequential", APART),
+    APART_AUTO: ("auto",),
+    RANKS_AUTO: ("auto", APART_AUTO),
+}
 """What a side is compared with, where it is not the bare loop."""
+AT_ONCE = {APART: 2, APART_AUTO: 2}
+"""Sides that are so many runs at the same time, which share nothing: what the machine gives to several processes."""
 
 
 class NoRateError(RuntimeError):
@@ -80,6 +90,13 @@ def child(python: str | Path, arguments: Sequence[str], timeout: float = 600) ->
     return found
 
 
+def at_once(count: int, python: str | Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run a side several times at the same time, and return what the first printed, with the sum of their rates."""
+    with ThreadPoolExecutor(count) as pool:
+        found = list(pool.map(lambda _: child(python, arguments), range(count)))
+    return found[0] | {"rate": sum(one["rate"] for one in found)}
+
+
 def sides(others: Mapping[str, Path]) -> dict[str, tuple[str | Path, Sequence[str]]]:
     """Return every side's interpreter and arguments; ``others`` has the interpreters of other simulators."""
     found: dict[str, tuple[str | Path, Sequence[str]]] = {name: (sys.executable, args) for name, args in OURS.items()}
@@ -109,7 +126,8 @@ def compared(
     for _ in range(turns):
         for name, (python, arguments) in list(wanted.items()):
             try:
-                said[name] = child(python, [*arguments, workload, "--rounds", str(rounds)])
+                given = [*arguments, workload, "--rounds", str(rounds)]
+                said[name] = at_once(AT_ONCE.get(name, 1), python, given)
             except NoRateError as error:
                 skipped.append({"case": workload, "side": name, "why": str(error)})
                 say(f"  {workload}: no {name}: {error}")
@@ -119,8 +137,8 @@ def compared(
             taken.setdefault(name, []).append(said[name]["rate"])
     rows = []
     for name, rates in taken.items():
-        against = AGAINST.get(name, BARE)
-        if name != BARE and against in taken:
-            extra = {key: value for key, value in said[name].items() if key != "rate"}
-            rows.append(row(OWN, workload, name, against, rates, taken[against]) | extra)
+        extra = {key: value for key, value in said[name].items() if key != "rate"}
+        for against in AGAINST.get(name, (BARE,)):
+            if against in taken and against != name:
+                rows.append(row(OWN, workload, name, against, rates, taken[against]) | extra)
     return rows, skipped

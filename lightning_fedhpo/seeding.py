@@ -16,6 +16,8 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
+from lightning_fedhpo import twister
+
 # The streams. A number, once given, keeps its meaning: changing one changes every published run.
 PARTITION = 1
 """Which examples a client owns."""
@@ -82,13 +84,13 @@ def preserved() -> Iterator[None]:
     >>> bool((torch.get_rng_state() == before).all())
     True
     """
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    states = torch.get_rng_state(), random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     try:
-        yield
+        with twister.preserved():
+            yield
     finally:
         torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
+        random.setstate(states[1])
         if cuda is not None:  # pragma: no cover - no GPU where the suite runs
             torch.cuda.set_rng_state_all(cuda)

@@ -47,7 +47,7 @@ def untouched(module: nn.Module) -> Iterator[None]:
 _NOT_THE_AUTHORS = frozenset(
     {"_trainer", "_fabric", "_current_fx_name", "_jit_is_scripting", "log", "_metric_attributes"}
 )
-_VALUES = (bool, int, float, str, torch.device, torch.dtype)
+_PLAIN = frozenset({bool, int, float, str, torch.device, torch.dtype})
 """What is the same where it is equal."""
 _DEPTH = 2
 
@@ -63,22 +63,30 @@ def fingerprint(module: nn.Module) -> int:
     >>> fingerprint(layer) == before
     False
     """
-    layers = [tuple(_identity(vars(layer), _DEPTH)) for layer in module.modules()]
-    own = [id(value) for value in vars(type(module)).values()]
-    trained = [parameter.requires_grad for parameter in module.parameters()]
-    return hash((tuple(layers), tuple(own), tuple(trained)))
+    found: list[Any] = [id(value) for value in vars(type(module)).values()]
+    found += [parameter.requires_grad for parameter in module.parameters()]
+    for layer in module.modules():
+        _note(vars(layer), _DEPTH, found)
+    return hash(tuple(found))
 
 
-def _identity(held: dict[str, Any], depth: int) -> Iterator[Any]:
+def _note(held: dict[str, Any], depth: int, found: list[Any]) -> None:
+    """Add what a namespace holds to what was found; called in every round, for every attribute."""
     for name, value in held.items():
         if name in _NOT_THE_AUTHORS:
             continue
-        yield name
-        yield value if isinstance(value, _VALUES) else id(value)
-        if isinstance(value, dict) and depth:
-            yield tuple((repr(key), id(entry)) for key, entry in value.items())
-        elif depth and not isinstance(value, nn.Module | torch.Tensor | type) and hasattr(value, "__dict__"):
-            yield tuple(_identity(vars(value), depth - 1))
+        kind = type(value)
+        plain = kind in _PLAIN or isinstance(value, bool | int | float | str)
+        found += (name, value if plain else id(value))
+        if plain or value is None or not depth:
+            continue
+        if isinstance(value, dict):
+            found.append(len(value))
+            if value:
+                found += [key if type(key) is str else repr(key) for key in value]
+                found += map(id, value.values())
+        elif not isinstance(value, nn.Module | torch.Tensor | type) and hasattr(value, "__dict__"):
+            _note(vars(value), depth - 1, found)
 
 
 class _Kept:

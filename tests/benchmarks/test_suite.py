@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,29 @@ def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.
     rows, skipped = processes.compared("logistic", 1, {}, say=lambda text: None, rounds=1)
     assert rows == []
     assert skipped == [{"case": "logistic", "side": "bad", "why": "no such thing as ..."}]
+
+
+def test_two_at_once_run_at_the_same_time_and_their_rates_are_added_up(tmp_path: Path) -> None:
+    meet = (
+        "import json, pathlib, tempfile, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "tempfile.mkstemp(dir=folder)\n"
+        "end = time.monotonic() + 60\n"
+        "while len(list(folder.iterdir())) < 2 and time.monotonic() < end: time.sleep(0.01)\n"
+        "print(json.dumps({'rate': 1.5 * len(list(folder.iterdir()))}))\n"
+    )
+    assert processes.at_once(2, sys.executable, ("-c", meet))["rate"] == 6.0
+
+
+def test_two_ranks_stand_beside_two_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"sequential": 2.0, "2 apart": 2.0, "2 ranks": 3.0}
+    monkeypatch.setattr(processes, "OURS", {name: (name,) for name in rates})
+    monkeypatch.setattr(processes, "child", lambda python, arguments: {"rate": rates[arguments[0]]})
+    rows, _ = processes.compared("mlp", 1, {})
+    found = {(row["side"], row["against"]): row["ratio"] for row in rows}
+    assert found["2 apart", "sequential"] == 2.0  # two of them
+    assert found["2 ranks", "sequential"] == 1.5
+    assert found["2 ranks", "2 apart"] == 0.75
 
 
 def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
