@@ -110,12 +110,12 @@ def preparation(section: Record) -> str:
     return table(["workload", "executor", "before the first round, s", "first round, s"], lines) if lines else ""
 
 
-def reached(goal: Goal, record: Record) -> Record | None:
-    """Return the best line that counts for a goal, None where nothing was measured."""
+def reached(goal: Goal, record: Record, sides: Sequence[str]) -> Record | None:
+    """Return the best of some sides' lines for a goal, None where nothing was measured."""
     rows = [
         row
         for row in record.get(goal.kind, {}).get("rows", [])
-        if row["case"] == goal.case and row["side"] in goal.sides and row["against"] == goal.against
+        if row["case"] == goal.case and row["side"] in sides and row["against"] == goal.against
     ]
     return max(rows, key=lambda row: row["ratio"], default=None)
 
@@ -124,8 +124,9 @@ def goals(record: Record) -> str:
     """Return what is asked for and what was measured; what is not reached is listed like the rest."""
     lines = []
     for goal in GOALS:
-        row = reached(goal, record)
+        row, other = reached(goal, record, goal.sides), reached(goal, record, [goal.beside])
         found = "not measured" if row is None else f"{number(row['ratio'])}, {row['side']}"
+        found += "" if other is None else f" ({number(other['ratio'])}, {other['side']})"
         answer = "" if row is None else "yes" if row["ratio"] >= goal.least else "no"
         asked = f"{' or '.join(goal.sides)} over {goal.against}, {goal.kind}"
         lines.append([title(goal.case), asked, number(goal.least), found, answer])

@@ -341,7 +341,7 @@ class FederatedLoop(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
-        self._end_watch()
+        self._end_watch(well=True)
         if self._prepared is not None and self.arms:
             curves.log_configurations(trainer, self.result.configs)
             self._conclude()
@@ -353,7 +353,7 @@ class FederatedLoop(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
         self._end_guard()
-        self._end_watch()
+        self._end_watch(well=False)
         private.wait_for_nobody(trainer)
         if self._prepared is not None and self.arms:
             self._show_best()
@@ -552,9 +552,9 @@ class FederatedLoop(Callback):
             costs.append(int(epochs) * batches_of(size, int(batch_size), self.data.drop_last, limit))
         return costs
 
-    def _end_watch(self) -> None:
+    def _end_watch(self, well: bool) -> None:
         if self._watch is not None:
-            self._watch.end()
+            self._watch.end(well)
         self._watch = None
 
     def _end_guard(self) -> None:

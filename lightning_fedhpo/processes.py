@@ -56,9 +56,12 @@ class Watch(threading.Thread):
         self._children = children
         self._over = threading.Event()
 
-    def end(self) -> None:
-        """Watch no longer."""
+    def end(self, well: bool) -> None:
+        """Watch no longer, since the run has ended, well or not."""
         self._over.set()
+        atexit.unregister(_disconnect)
+        if well:  # otherwise it could wait for somebody who never comes
+            atexit.register(_disconnect)
 
     def run(self) -> None:
         """Look at the others now and then."""
@@ -87,6 +90,12 @@ def watched(children: Sequence[Popen[bytes]]) -> Watch:
     if not ranks.is_first():
         sys.excepthook = _saying_once(sys.excepthook)
     return watch
+
+
+def _disconnect() -> None:
+    """End the connection to the others: an interpreter that ends before its threads do may abort."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 _known: dict[str, Any] = {"children": [], "parent": None}
@@ -142,8 +151,7 @@ def surroundings() -> Iterator[None]:
     finally:
         part(_known["children"])
         _known["children"] = []
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.destroy_process_group()
+        _disconnect()
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

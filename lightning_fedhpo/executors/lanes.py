@@ -143,10 +143,11 @@ def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[I
     for lane, one in enumerate(work):
         pattern, counts = _pattern(one.used, one.batch_size, one.batches, size)
         rows[lane] = one.owned[0]  # what pads is an example of the client's own
-        for number, order in enumerate(orders(one)):
-            span = slice(number * one.batches, (number + 1) * one.batches)
-            _place(rows[lane, span], one.owned[order[: one.used]], one.batch_size)
-            shares[lane, span], sizes[lane, span] = pattern, counts
+        passes, mine = (one.epochs, one.batches), slice(one.steps)
+        order = np.stack(orders(one))[:, : one.used]
+        _place(rows[lane, mine].reshape(*passes, size), one.owned[order], one.batch_size)
+        shares[lane, mine].reshape(*passes, size)[:] = pattern
+        sizes[lane, mine].reshape(passes)[:] = counts
     return Lanes(work, _by_step(rows), _by_step(shares), _by_step(sizes))
 
 
@@ -184,8 +185,10 @@ def _pattern(used: int, batch_size: int, batches: int, size: int) -> tuple[Float
 
 
 def _place(target: Ints, rows: Ints, batch_size: int) -> None:
-    full, rest = divmod(len(rows), batch_size)
+    """Put the rows of every pass into its batches."""
+    passes, used = rows.shape
+    full, rest = divmod(used, batch_size)
     if full:
-        target[:full, :batch_size] = rows[: full * batch_size].reshape(full, batch_size)
+        target[:, :full, :batch_size] = rows[:, : full * batch_size].reshape(passes, full, batch_size)
     if rest:
-        target[full, :rest] = rows[full * batch_size :]
+        target[:, full, :rest] = rows[:, full * batch_size :]

@@ -157,6 +157,13 @@ def test_goals_list_what_is_not_reached() -> None:
     assert first.endswith("| 1.00 | 0.50, sequential | no |")
 
 
+def test_beside_two_ranks_stands_what_the_machine_gives() -> None:
+    sides = {"2 ranks": [3.6], "2 apart": [3.8]}
+    lines = [ratios.row(OWN, "mlp", side, "sequential", rates, [2.0]) for side, rates in sides.items()]
+    found = tables.goals({OWN: {"rows": lines}})
+    assert any(text.endswith("| 1.90 | 1.80, 2 ranks (1.90, 2 apart) | no |") for text in found.splitlines())
+
+
 def test_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="<!-- speed -->"):
         tables.filled("nothing", "speed", "x")
