@@ -2,12 +2,18 @@
 
 python -m benchmarks.child bare mlp
 python -m benchmarks.child federated mlp --executor auto --devices 2
+python -m benchmarks.child federated mlp --meet <folder> --of 2       # two of these at the same time
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -22,7 +28,25 @@ def bare_loop(workload: Workload, rounds: int) -> float:
     return bare.rate(workload, clients, bare.drawn(workload, CLIENTS, rounds=rounds))
 
 
-def federated(workload: Workload, rounds: int, executor: str, devices: int) -> float | None:
+PATIENCE = 120.0
+"""Seconds in which all are there."""
+
+
+def meet(folder: Path, count: int, done: int) -> None:
+    """Wait, when the first round is over, until as many are there; the first round is not measured."""
+    if done != 1:
+        return
+    tempfile.mkstemp(dir=folder)
+    last = time.monotonic() + PATIENCE
+    while sum(1 for _ in folder.iterdir()) < count:
+        if time.monotonic() > last:
+            raise TimeoutError(f"not all {count} were there within {PATIENCE:.0f} s")
+        time.sleep(0.0005)
+
+
+def federated(
+    workload: Workload, rounds: int, executor: str, devices: int, watch: Callable[[int], None] | None
+) -> float | None:
     """Return our loop's rate after its first round; with several devices in rank 0 alone."""
     from benchmarks import rates
     from benchmarks.federated import federation
@@ -31,7 +55,7 @@ def federated(workload: Workload, rounds: int, executor: str, devices: int) -> f
     quiet()
     options = {"devices": devices, "strategy": "ddp"} if devices > 1 else {}
     made = rates.EXECUTORS[executor]()
-    found = rates.federated(workload, federation(workload), made, rounds=rounds + 1, **options)
+    found = rates.federated(workload, federation(workload), made, rounds=rounds + 1, watch=watch, **options)
     return found.rate if found.rank == 0 else None
 
 
@@ -43,6 +67,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--meet", type=Path, help="a folder in which several of these meet")
+    parser.add_argument("--of", type=int, default=1, help="how many they are")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     workload = WORKLOADS[arguments.workload]
@@ -50,7 +76,8 @@ def main() -> None:
     if arguments.side == "bare":
         rate: float | None = bare_loop(workload, rounds)
     else:
-        rate = federated(workload, rounds, arguments.executor, arguments.devices)
+        watch = partial(meet, arguments.meet, arguments.of) if arguments.meet else None
+        rate = federated(workload, rounds, arguments.executor, arguments.devices, watch)
     if rate is not None:
         print(json.dumps({"rate": rate}), flush=True)
 

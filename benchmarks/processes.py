@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.cases import APART, APART_AUTO, BARE, LONGER, OWN, RANKS, RANKS_AUTO
@@ -92,8 +93,9 @@ def child(python: str | Path, arguments: Sequence[str], timeout: float = 600) ->
 
 def at_once(count: int, python: str | Path, arguments: Sequence[str]) -> dict[str, Any]:
     """Run a side several times at the same time, and return what the first printed, with the sum of their rates."""
-    with ThreadPoolExecutor(count) as pool:
-        found = list(pool.map(lambda _: child(python, arguments), range(count)))
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(count) as pool:
+        given = [*arguments, "--meet", folder, "--of", str(count)]
+        found = list(pool.map(lambda _: child(python, given), range(count)))
     return found[0] | {"rate": sum(one["rate"] for one in found)}
 
 
@@ -127,7 +129,8 @@ def compared(
         for name, (python, arguments) in list(wanted.items()):
             try:
                 given = [*arguments, workload, "--rounds", str(rounds)]
-                said[name] = at_once(AT_ONCE.get(name, 1), python, given)
+                several = AT_ONCE.get(name)
+                said[name] = at_once(several, python, given) if several else child(python, given)
             except NoRateError as error:
                 skipped.append({"case": workload, "side": name, "why": str(error)})
                 say(f"  {workload}: no {name}: {error}")

@@ -33,9 +33,9 @@ class Clock(Fixed):
 
     def evolve(self, arms, context) -> None:  # type: ignore[no-untyped-def]  # as Tuner's
         """Note an end."""
-        self.marks.append(time.perf_counter())
         if self._watch is not None:
             self._watch(context.round + 1)
+        self.marks.append(time.perf_counter())
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def federated(
 ) -> Timed:
     """Run a federation; with a space, ``arms`` arms drawn from it, each for all rounds.
 
-    ``watch`` is called after every round with the rounds that are done; ``trainer`` goes to the Trainer.
+    ``watch`` is called at the end of every round, and timed with it, with the rounds that are done; ``trainer`` goes to
+    the Trainer.
     """
     rounds = rounds or workload.rounds
     fed = FederatedLoop(cohort=cohort, epochs=workload.epochs, executor=executor)

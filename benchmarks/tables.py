@@ -28,7 +28,8 @@ NOTES = {
         "Every side in new processes, in turns, with no setting of memory or threads in the environment but one thread "
         "a process. Bare loop: as above, in a process that does not import our package, after a round that warms it "
         'up; all others without their first round. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU, over one '
-        "process with the same executor."
+        "process with the same executor. Two apart: two runs at the same time that share nothing, whose rates are "
+        "added up: what the machine gives to two processes. They wait for each other when their first round is over."
     ),
     SCALING: (
         "Microseconds per client update, and in brackets over the first point of the same turn. Logistic regression "
@@ -135,7 +136,7 @@ def goals(record: Record) -> str:
             worst = max(found["relative"])
             asked = f"flat in the {TITLES[curve]}, {executor}: at most"
             lines.append(["small", asked, number(FLAT), number(worst), "yes" if worst <= FLAT else "no"])
-    return table(["workload", "asked for", "ratio", "measured", "reached"], lines)
+    return table(["workload", "asked for", "ratio", "measured (beside it: what the machine gives)", "reached"], lines)
 
 
 def scaling(section: Record) -> str:

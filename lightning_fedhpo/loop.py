@@ -553,8 +553,9 @@ class FederatedLoop(Callback):
         return costs
 
     def _end_watch(self, well: bool) -> None:
+        processes.disconnect_at_exit(well and self._watch is not None)
         if self._watch is not None:
-            self._watch.end(well)
+            self._watch.end()
         self._watch = None
 
     def _end_guard(self) -> None:

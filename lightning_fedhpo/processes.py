@@ -56,12 +56,9 @@ class Watch(threading.Thread):
         self._children = children
         self._over = threading.Event()
 
-    def end(self, well: bool) -> None:
-        """Watch no longer, since the run has ended, well or not."""
+    def end(self) -> None:
+        """Watch no longer."""
         self._over.set()
-        atexit.unregister(_disconnect)
-        if well:  # otherwise it could wait for somebody who never comes
-            atexit.register(_disconnect)
 
     def run(self) -> None:
         """Look at the others now and then."""
@@ -92,8 +89,17 @@ def watched(children: Sequence[Popen[bytes]]) -> Watch:
     return watch
 
 
+def disconnect_at_exit(wanted: bool) -> None:
+    """End the connection to the others with the interpreter, or leave it: it could wait for somebody who never comes.
+
+    An interpreter that ends before the connection's threads do may abort.
+    """
+    atexit.unregister(_disconnect)
+    if wanted:
+        atexit.register(_disconnect)
+
+
 def _disconnect() -> None:
-    """End the connection to the others: an interpreter that ends before its threads do may abort."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 

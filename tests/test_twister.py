@@ -26,7 +26,6 @@ DRAWS: list[Callable[[], Any]] = [
 @pytest.fixture(autouse=True)
 def _own_state() -> Iterator[None]:
     state = np.random.get_state()
-    twister._left = None
     yield
     np.random.set_state(state)
 
@@ -38,21 +37,38 @@ def whole() -> tuple[Any, ...]:
 
 
 def test_it_comes_back_whatever_is_drawn_inside_and_between() -> None:
-    choose = Random(0)
-    fast = 0
-    for _ in range(400):
+    choose, waited = Random(0), 0
+    for _ in range(300):
+        choose.choice(DRAWS)()
         choose.choice(DRAWS)()
         before = whole()
-        fast += twister._left is not None and twister._memory().raw == twister._left
+        waited += before[3]
         with twister.preserved():
+            assert whole() == before
             choose.choice(DRAWS)()
             choose.choice(DRAWS)()
         assert whole() == before
-    assert 50 < fast < 350  # both ways were gone
+    assert 30 < waited < 270
+
+
+def test_a_waiting_number_comes_back_where_the_memory_says_nothing_of_it() -> None:
+    np.random.seed(3)
+    np.random.randn(2)
+    with twister.preserved():
+        pass
+    memory = twister._memory(np.random.get_bit_generator()).raw
+    np.random.seed(3)
+    np.random.randn()
+    assert twister._memory(np.random.get_bit_generator()).raw == memory
+    before = whole()
+    with twister.preserved():
+        np.random.rand()
+    assert whole() == before and before[3]
 
 
 def test_it_comes_back_after_an_error() -> None:
-    for _ in range(2):  # numpy's own way first, then the fast one
+    for draw in (np.random.rand, np.random.randn):
+        draw()
         before = whole()
         with pytest.raises(ZeroDivisionError), twister.preserved():
             np.random.rand()
@@ -63,15 +79,28 @@ def test_it_comes_back_after_an_error() -> None:
 def test_the_memory_is_what_numpy_says_the_state_is() -> None:
     np.random.seed(5)
     np.random.rand(3)
-    assert twister._memory().raw == twister._words(np.random.get_state())
+    _, words, place, *_ = np.random.get_state()
+    memory = np.frombuffer(twister._memory(np.random.get_bit_generator()).raw, dtype=np.uint32)
+    assert memory.tolist() == [*words.tolist(), place]
 
 
-def test_another_generator_is_left_to_numpy() -> None:
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937])
+def test_a_generator_that_is_put_in_inside_is_taken_out_again(kind: Any) -> None:
+    own, before = np.random.get_bit_generator(), whole()
+    with twister.preserved():
+        np.random.set_bit_generator(kind(3))
+        np.random.rand()
+    assert np.random.get_bit_generator() is own
+    assert whole() == before
+
+
+def test_a_generator_of_another_kind_is_left_to_numpy() -> None:
     own = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(3))
     try:
+        np.random.randn()
         before = np.random.get_state(legacy=False)
-        with pytest.warns(RuntimeWarning, match="MT19937"), twister.preserved():
+        with twister.preserved():
             np.random.rand()
         assert np.random.get_state(legacy=False) == before
     finally:

@@ -49,6 +49,8 @@ _NOT_THE_AUTHORS = frozenset(
 )
 _PLAIN = frozenset({bool, int, float, str, torch.device, torch.dtype})
 """What is the same where it is equal."""
+_NUMBERS = (bool, int, float, str)
+_LEAVES = (nn.Module, torch.Tensor, type)
 _DEPTH = 2
 
 
@@ -76,17 +78,17 @@ def _note(held: dict[str, Any], depth: int, found: list[Any]) -> None:
         if name in _NOT_THE_AUTHORS:
             continue
         kind = type(value)
-        plain = kind in _PLAIN or isinstance(value, bool | int | float | str)
-        found += (name, value if plain else id(value))
-        if plain or value is None or not depth:
+        found += (name, value if kind in _PLAIN or isinstance(value, _NUMBERS) else id(value))
+        if kind in _PLAIN or value is None or not depth:
             continue
         if isinstance(value, dict):
             found.append(len(value))
             if value:
-                found += [key if type(key) is str else repr(key) for key in value]
+                found += [key if type(key) is str else (repr(key),) for key in value]
                 found += map(id, value.values())
-        elif not isinstance(value, nn.Module | torch.Tensor | type) and hasattr(value, "__dict__"):
+        elif not isinstance(value, _LEAVES) and hasattr(value, "__dict__"):
             _note(vars(value), depth - 1, found)
+    found.append(None)  # the end; nothing above is None
 
 
 class _Kept:

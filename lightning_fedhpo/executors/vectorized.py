@@ -191,16 +191,15 @@ class VectorizedExecutor(SequentialExecutor):
         rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
         per_job = [*weights, *state, *sums, *last, *(start if programs.algorithm else ()), *varying, *own, *algorithm]
         columns, width = programs.columns["training"], rows.shape[2]
-        moving = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
-        batch, used, taken = len(coefficients), per_job, count
-        for step, (active, now) in enumerate(zip(lanes.active, moving, strict=True)):
+        by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
+        used, taken = per_job, count
+        for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
             wanted = count_of_lanes(active)
             if wanted < taken:
                 taken, used = wanted, [tensor[:wanted] for tensor in per_job]
-            if taken < count:
-                now = tuple(tensor[:taken] for tensor in now)
+            *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
-            programs.train([*used, *now[:batch], *numbers, *columns, *now[batch:]], taken, width)
+            programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
         total = torch.from_numpy(lanes.sizes.sum(axis=0))
         train = _named(programs.logs["training"], [(one / total).tolist() for one in sums])
         for name, held in zip(programs.last_too, last, strict=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import guard, processes, ratios, scaling, suite, tables
+from benchmarks import child, guard, processes, ratios, scaling, suite, tables
 from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, GOALS, OWN, SAME, Case
 from benchmarks.others import environments
 from benchmarks.rates import Timed, missing
@@ -83,16 +83,21 @@ def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.
     assert skipped == [{"case": "logistic", "side": "bad", "why": "no such thing as ..."}]
 
 
-def test_two_at_once_run_at_the_same_time_and_their_rates_are_added_up(tmp_path: Path) -> None:
+def test_two_at_once_meet_and_their_rates_are_added_up() -> None:
     meet = (
-        "import json, pathlib, tempfile, time\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "tempfile.mkstemp(dir=folder)\n"
-        "end = time.monotonic() + 60\n"
-        "while len(list(folder.iterdir())) < 2 and time.monotonic() < end: time.sleep(0.01)\n"
+        "import json, pathlib, sys; from benchmarks.child import meet; folder = pathlib.Path(sys.argv[2])\n"
+        "meet(folder, int(sys.argv[4]), done=1)\n"
         "print(json.dumps({'rate': 1.5 * len(list(folder.iterdir()))}))\n"
     )
     assert processes.at_once(2, sys.executable, ("-c", meet))["rate"] == 6.0
+
+
+def test_who_waits_in_vain_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "PATIENCE", 0.05)
+    child.meet(tmp_path, 2, done=2)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TimeoutError, match="not all 2"):
+        child.meet(tmp_path, 2, done=1)
 
 
 def test_two_ranks_stand_beside_two_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
