@@ -24,12 +24,29 @@ fed = FederatedLoop(cohort=4, executor="sequential")
 quiet_trainer(2, fed, strategy="ddp", devices=2).fit(ToyModule(), datamodule=toy_data())
 print(fed.result.ledger["client_updates"], flush=True)
 """
+FAILS = """
+
+class Fails(ToyModule):
+    def training_step(self, batch, batch_idx):
+        raise RuntimeError
+
+try:
+    fed = FederatedLoop(cohort=4, executor="sequential")
+    quiet_trainer(2, fed, strategy="ddp", devices=2).fit(Fails(), datamodule=toy_data())
+except RuntimeError:
+    pass
+"""
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
-def test_no_process_ends_before_its_connection_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "end"),
+    [(SCRIPT, "on its own"), pytest.param(SCRIPT + FAILS, "connected", marks=pytest.mark.slow)],
+    ids=["well", "badly"],
+)
+def test_no_process_ends_before_its_connection_does_unless_a_run_failed(script: str, end: str, tmp_path: Path) -> None:
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
+    path.write_text(script)
     done = subprocess.run(
         [sys.executable, str(path)],
         cwd=tmp_path,
@@ -42,4 +59,4 @@ def test_no_process_ends_before_its_connection_does(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     # What is registered first is called last: by then the threads that torch communicates with are gone.
     lines = [line for line in done.stdout.splitlines() if line in ("8", "connected", "on its own")]
-    assert sorted(lines) == ["8", "8", "on its own", "on its own"]
+    assert sorted(lines) == ["8", "8", end, end]
