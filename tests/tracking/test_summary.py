@@ -50,7 +50,7 @@ def test_a_summary_of_a_run():
     assert summary["seconds"] == 1.235 and summary["seed"] == 7
     assert summary["ledger"]["client_updates"] == 2 * 3
     assert summary["arms"][0]["rounds"] == 2
-    assert summary["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(summary["versions"]["torch"])  # which may add what it was built for
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
 
