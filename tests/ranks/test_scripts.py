@@ -13,16 +13,21 @@ ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import atexit
+import os
+
 from torch import distributed
 
-atexit.register(lambda: print("connected" if distributed.is_initialized() else "on its own", flush=True))
+def say(text):  # in one go: the other process writes there too
+    os.write(1, f"\\n{text}\\n".encode())
+
+atexit.register(lambda: say("connected" if distributed.is_initialized() else "on its own"))
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 fed = FederatedLoop(cohort=4, executor="sequential")
 quiet_trainer(2, fed, strategy="ddp", devices=2).fit(ToyModule(), datamodule=toy_data())
-print(fed.result.ledger["client_updates"], flush=True)
+say(fed.result.ledger["client_updates"])
 """
 FAILS = """
 
