@@ -53,17 +53,10 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     return numbers >= probability * float(_BITS)
 
 
-def _ignored(logits: Any, target: Any, weight: Any = None, size_average: Any = None, *rest: Any, **options: Any) -> int:
-    """Return the label that a loss leaves out; refuse one that weighs classes."""
-    if weight is not None and options.get("reduction", "mean") == "mean":
-        raise CannotBatchError("its loss weighs classes, and so is no mean over the batch's examples")
-    return int(rest[0] if rest else options.get("ignore_index", -100))
-
-
 class HashedDropout(TorchFunctionMode):
     """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin while it is entered.
 
-    A traced step is looked over too: what reads tensors in Python, or weighs classes, is refused.
+    A traced step is looked over too: what reads tensors in Python is refused.
 
     Args:
         traced: Whether a step is traced; where one is only run for comparison, every dropout is the identity.
@@ -71,7 +64,6 @@ class HashedDropout(TorchFunctionMode):
     Attributes:
         salt: A number for the example; None makes every dropout the identity.
         met: Whether there was a dropout in training.
-        ignored: The labels that losses leave out.
     """
 
     def __init__(self, traced: bool = True) -> None:
@@ -79,7 +71,6 @@ class HashedDropout(TorchFunctionMode):
         self.salt: Tensor | None = None
         self._traced = traced
         self.met = False
-        self.ignored: set[int] = set()
         self._layers = 0
 
     def begin(self, salt: Tensor | None) -> None:
@@ -93,8 +84,6 @@ class HashedDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._traced and func in _READING:
             raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
-        if self._traced and func in (functional.cross_entropy, functional.nll_loss):
-            self.ignored.add(_ignored(*args, **kwargs))
         if func is not functional.dropout and func not in _CHANNELWISE:
             return func(*args, **kwargs)
         return self._dropout(_CHANNELWISE.get(func), *args, **kwargs)

@@ -110,7 +110,9 @@ def vectorized(
             programs.scout(stage, sequential.state.weights, values)
         programs.leave(_unused(sequential, clients[0]))
         _wipe(sequential)
-        _check_means(programs, sequential, monitor is not None)
+        usual = binding.settings.batch_size
+        batch_sizes = [int(config.get("batch_size", usual)) for config in configs]
+        _check_means(programs, sequential, monitor is not None, batch_sizes)
         executor = VectorizedExecutor(sequential, programs, limits, monitor, memory, 0)
         _prove(executor, sequential, algorithm, clients, configs, monitor is not None, LATER if proved else 1.0)
     except CannotBatchError:
@@ -178,17 +180,39 @@ def _unused(sequential: SequentialExecutor, client: int) -> list[int]:
 
 
 @torch.no_grad()
-def _check_means(programs: Programs, sequential: SequentialExecutor, validates: bool) -> None:
-    """Compare steps on batches drawn from all clients' examples with the means of steps on single ones."""
-    draw = seeding.rng(0, seeding.EVALUATION)
+def _check_means(
+    programs: Programs, sequential: SequentialExecutor, validates: bool, batch_sizes: Sequence[int]
+) -> None:
+    """Look through a step's operations, and compare batches of all clients' examples with the means of their parts."""
+    draw, data = seeding.rng(0, seeding.EVALUATION), sequential.data
+    weights = sequential.state.weights
     for stage in ("training", "validation") if validates else ("training",):
         split = "train" if stage == "training" else "val"
-        order = sequential.data.order(split)
-        held = sequential.data.columns(split)
-        for size in BATCHES_COMPARED:
+        programs.look_through(stage, weights)
+        _wipe(sequential)
+        order, held = data.order(split), data.columns(split)
+        lengths = data.sizes(split)
+        sizes = batch_sizes if stage == "training" else [sequential.local.evaluation_batch_size]
+        for size, part in _compared([int(n) for n in lengths[lengths > 0]], sizes):
             places = order[draw.integers(len(order), size=size)]
             rows = torch.from_numpy(places if held is None or held.rows is None else held.rows.numpy()[places])
-            programs.check_mean(stage, sequential.state.weights, rows)
+            programs.check_mean(stage, weights, rows, part)
+
+
+def _compared(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return sizes of batches to compare, with those of their parts: single examples, or what was compared already.
+
+    The smallest and the largest that clients have are among them.
+
+    >>> _compared([30, 200], [100])
+    [(2, 1), (7, 1), (32, 1), (64, 1), (30, 1), (100, 64)]
+    """
+    last = {length % size or size for length in set(lengths) for size in set(batch_sizes)}
+    largest = min(max(batch_sizes), max(lengths))
+    ends = sorted({min(*last, largest), largest} - {1, *BATCHES_COMPARED})
+    return [
+        (size, 1 if size <= max(BATCHES_COMPARED) else max(BATCHES_COMPARED)) for size in (*BATCHES_COMPARED, *ends)
+    ]
 
 
 def _option(group: Mapping[str, Any], name: str) -> float:
@@ -215,19 +239,21 @@ def _prove(
         stack.enter_context(executor.briefly(STEPS_COMPARED))
         stack.enter_context(sequential.briefly(STEPS_COMPARED))
         together = executor.together(jobs, {0: arm}, context)
-        distances = []
+        distances, pairs = [], []
         for job, ours in zip(jobs, together, strict=True):
             with seeding.preserved(), HashedDropout(traced=False):
                 alone = sequential.run_job(job, arm, context)
             if alone.error is None and (alone.finite or ours.finite):
-                _check_scores(ours, alone, slack)
                 distances.append(apart(ours.weights, alone.weights, arm.weights))
+                pairs.append((ours, alone))
     images = any(convolves_images(graph.graph) for graph in executor.programs.graphs.values())
     if max(distances, default=0.0) > slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE):
         raise CannotBatchError(
-            "its loss is no mean over the batch's examples, or depends on more than they, weights and "
-            "hyperparameters: a client trained both ways came out differently"
+            "its loss, or a layer's gradient, depends on more than the example, weights and hyperparameters: a client "
+            "trained both ways came out differently"
         )
+    for ours, alone in pairs:
+        _check_scores(ours, alone, slack)
 
 
 def _check_scores(ours: ClientResult, theirs: ClientResult, slack: float) -> None:

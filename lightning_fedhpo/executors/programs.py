@@ -23,6 +23,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
+from lightning_fedhpo.executors.means import check_means
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
@@ -88,6 +89,7 @@ class Programs:
         self.compiles = compiles
         self._any_view = any_view
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
+        self._looked_through: set[str] = set()
         self._templates: dict[str, list[Template]] = defaultdict(list)
         self._programs: dict[tuple[str, int, int], Program] = {}
         self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
@@ -102,6 +104,7 @@ class Programs:
         self._programs.clear()
         self.graphs.clear()
         self._templates.clear()
+        self._looked_through.clear()
 
     def run_as_it_is(self, compiles: bool) -> None:
         """Go on to the run: with dropout, and compiled if that is asked for."""
@@ -115,23 +118,45 @@ class Programs:
         for number in weights:
             self.groups[number] = None
 
-    def check_mean(self, stage: str, weights: Sequence[Tensor], rows: Tensor) -> None:
-        """Raise unless a batch's loss and figures are the means of its examples'."""
+    def look_through(self, stage: str, weights: Sequence[Tensor]) -> None:
+        """Raise unless a batch's loss and figures are means of its examples', by the operations they are made of."""
+        self._looked_through.add(stage)
+
+        def step(columns: Sequence[Tensor]) -> dict[str, Tensor]:
+            with HashedDropout():
+                return self._on_batch(stage, weights, columns)
+
+        with self._posed(stage):
+            check_means(step, self.columns[stage], weights)
+
+    def check_mean(self, stage: str, weights: Sequence[Tensor], rows: Tensor, parts: int) -> None:
+        """Raise unless a batch's loss and figures are the means of those of its parts, by their numbers.
+
+        Args:
+            stage: The stage.
+            weights: The weights.
+            rows: The batch.
+            parts: How many examples a part has.
+        """
+        with self._posed(stage), HashedDropout():
+            batches = [rows, *torch.split(rows, parts)]
+            whole, *several = (  # of copies: a step may write into its batch
+                self._on_batch(stage, weights, [column[batch] for column in self.columns[stage]]) for batch in batches
+            )
+        counts = torch.tensor([len(batch) for batch in batches[1:]], dtype=torch.float64)
+        for what, value in whole.items():
+            mean = torch.dot(torch.stack([part[what] for part in several]).double(), counts) / len(rows)
+            if not torch.isclose(value.double(), mean, rtol=1e-4, atol=1e-6, equal_nan=True):
+                raise CannotBatchError(
+                    f"{what} is no mean over the batch's examples, or is not the same each time it is computed"
+                )
+
+    def _on_batch(self, stage: str, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return a batch's loss and what was logged, by what an error is to call them."""
         step = self._steps[stage]
         assert step is not None  # noqa: S101 - as above
-        columns = [column[rows] for column in self.columns[stage]]
-        with self._posed(stage), HashedDropout():
-            # Copies: a step may write into its batch.
-            singles = [step(list(weights), [column[place].clone() for column in columns]) for place in range(len(rows))]
-            loss, logs = step.on_batch(list(weights), columns)
-        pairs = {"its loss": (loss, [one for one, _ in singles])}
-        pairs |= {
-            f"what it logs as {name!r}": (value, [one[name] for _, one in singles]) for name, value in logs.items()
-        }
-        for what, (whole, parts) in pairs.items():
-            mean = torch.stack(parts).double().mean()
-            if not torch.isclose(whole.double(), mean, rtol=1e-4, atol=1e-6, equal_nan=True):
-                raise CannotBatchError(f"{what} is no mean over the batch's examples")
+        loss, logs = step.on_batch(list(weights), columns)
+        return {"its loss": loss.detach()} | {f"what it logs as {name!r}": value for name, value in logs.items()}
 
     def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
         """Run one example, to learn what is logged and whether there is dropout."""
@@ -143,9 +168,6 @@ class Programs:
             _, logs = step(list(weights), columns)
         self.convolves = self.convolves or convolutions.met
         self.logs[stage] = list(logs)
-        labels = [column for column in self.columns[stage] if not column.is_floating_point()]
-        if any(bool((column == label).any()) for column in labels for label in dropout.ignored):
-            raise CannotBatchError("its loss leaves labels out, and so is no mean over the batch's examples")
         if stage == "training":
             self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
         elif dropout.met:
@@ -192,6 +214,8 @@ class Programs:
     def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> tuple[GraphModule, list[Product]]:
         graph = self.graphs.get(key)
         if graph is None:
+            if key[0] not in self._looked_through:
+                self.look_through(key[0], [weight[0].clone() for weight in inputs[: len(self.groups)]])
             with self._posed(key[0]), torch.no_grad():
                 step = self._training if key[0] == "training" else self._validation
                 graph = self.graphs[key] = trace(step, [tensor.clone() for tensor in inputs])

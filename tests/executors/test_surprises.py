@@ -116,7 +116,7 @@ def large(x: Tensor, y: Tensor) -> None:
 
 REFUSED: dict[str, Any] = {
     "leaves labels out": (IgnoresLabels, late_padding),
-    "weighs classes": (Weighs, one_class_each),
+    "classes are weighed": (Weighs, one_class_each),
     "its loss is no mean": (WeighsByHand, one_class_each),
     "backward hooks": (Clamps, large),
     "depends on the batch's number": (Numbers, None),
