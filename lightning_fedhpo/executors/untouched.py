@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ _CONTAINERS = (dict, list, deque, set)
 
 @contextmanager
 def untouched(module: nn.Module) -> Iterator[None]:
-    """Put a module's attributes back, and raise if the code inside has left something in one.
+    """Put back what hangs in a module, and raise if the code inside has left something there.
+
+    What the author's own objects and containers hold counts as well, some levels deep.
 
     >>> layer = nn.Linear(2, 2)
     >>> with untouched(layer):
@@ -32,14 +35,16 @@ def untouched(module: nn.Module) -> Iterator[None]:
     >>> hasattr(layer, "last")
     False
     """
-    kept = [(path, _Kept(vars(layer))) for path, layer in module.named_modules()]
+    kept: dict[int, _Kept] = {}
+    for path, layer in module.named_modules():
+        _keep(path, layer, vars(layer), _KEPT_DEPTH, kept)
     try:
         yield
     except BaseException:
-        for _, one in kept:
+        for one in kept.values():
             one.put_back()
         raise
-    changed = [f"{path}.{name}" if path else name for path, one in kept for name in one.put_back()]
+    changed = [name for one in kept.values() for name in one.put_back()]
     if changed:
         raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
 
@@ -91,27 +96,60 @@ def _note(held: dict[str, Any], depth: int, found: list[Any]) -> None:
     found.append(None)  # the end; nothing above is None
 
 
-class _Kept:
-    """A namespace as it was, with the containers in it, one level deep."""
+_KEPT_DEPTH = 4
+_FOREIGN = ("torch", "lightning", "pytorch_lightning", "numpy")
+"""Packages whose objects see to themselves."""
 
-    def __init__(self, held: dict[str, Any]) -> None:
-        self._held = held
-        self._before = dict(held)
-        self._inside = {name: (value, entries_of(value)) for name, value in held.items() if _is_container(value)}
+
+class _Kept:
+    """A container, or an object's namespace, as it was.
+
+    Args:
+        path: What an error is to call it.
+        of: What it belongs to, itself if it is a container.
+        held: What is kept.
+    """
+
+    def __init__(self, path: str, of: Any, held: Any) -> None:
+        self._path, self._of, self._held = path, of, held  # with its owner, or another could get the same address
+        self._before = entries_of(held)
 
     def put_back(self) -> list[str]:
         """Make it what it was, and return the names of what had changed."""
-        changed = [name for name, value in self._held.items() if self._before.get(name, self) is not value]
-        changed += [name for name in self._before if name not in self._held]
-        if changed:
-            self._held.clear()
-            self._held.update(self._before)
-        for name, (value, entries) in self._inside.items():
-            if differ(entries, entries_of(value)):
-                refill(value, entries)
-                changed.append(name)
-        return changed
+        now = entries_of(self._held)
+        if not differ(self._before, now):
+            return []
+        refill(self._held, self._before)
+        if self._of is self._held:
+            return [self._path]
+        old, new = (dict(zip(part[::2], part[1::2], strict=True)) for part in (self._before, now))
+        names = [name for name in {**old, **new} if old.get(name, self) is not new.get(name, self)]
+        return [f"{self._path}.{name}" if self._path else name for name in names] or [self._path]
 
 
-def _is_container(value: Any) -> bool:
-    return isinstance(value, _CONTAINERS) and len(value) <= 4096
+def _keep(path: str, of: Any, held: Any, depth: int, kept: dict[int, _Kept]) -> None:
+    """Keep a container or a namespace, and what hangs in it."""
+    if id(held) in kept:
+        return
+    kept[id(held)] = _Kept(path, of, held)
+    named = held.items() if isinstance(held, dict) else ((None, value) for value in held)
+    for name, value in list(named) if depth else ():
+        if name in _NOT_THE_AUTHORS:
+            continue
+        below = f"{path}.{name}" if path and of is not held else path or str(name)
+        if isinstance(value, _CONTAINERS):
+            if len(value) <= _ENTRIES:
+                _keep(below, value, value, depth - 1, kept)
+        elif _is_the_authors(value):
+            _keep(below, value, vars(value), depth - 1, kept)
+
+
+def _is_the_authors(value: Any) -> bool:
+    """Whether a value is an object of the author's, with attributes of its own."""
+    if isinstance(value, (*_LEAVES, FunctionType, ModuleType)) or not hasattr(value, "__dict__"):
+        return False
+    return type(value).__module__.partition(".")[0] not in _FOREIGN
+
+
+_ENTRIES = 4096
+"""A container with more entries is not put back."""

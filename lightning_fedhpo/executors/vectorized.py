@@ -217,7 +217,7 @@ class VectorizedExecutor(SequentialExecutor):
             return {}
         lanes = in_turn(
             [self.data.rows(job.client, "val")[:count] for job, count in zip(jobs, counts, strict=True)],
-            self._val_width,
+            self._scored_at_once(len(jobs)),
         )
         rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
         names = self.programs.logs["validation"]
@@ -302,6 +302,12 @@ class VectorizedExecutor(SequentialExecutor):
     def _lanes_at_once(self, width: int) -> int:
         kept = self._model_bytes * (3 + self.programs.update.state) + width * self._example_bytes
         return max(1, self._memory // kept)
+
+    def _scored_at_once(self, lanes: int) -> int:
+        """Return how many of a client's examples are scored in one step, beside weights and optimizers' states."""
+        kept = self._model_bytes * (2 + self.programs.update.state)
+        most = max(1, (self._memory // lanes - kept) // max(1, self._example_bytes))
+        return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
 
     def _scored(self, job: Job) -> int:
         size = int(self.data.sizes("val")[job.client])

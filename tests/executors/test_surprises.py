@@ -93,6 +93,56 @@ class Appends(Net):
         return found
 
 
+class Meter:
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+        self.by_step: dict[str, list[Any]] = {"loss": []}
+
+
+class Measures(Net):
+    """Keeps its losses in an object of its author's, and in a list in a dict of that."""
+
+    place = "total"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meter = Meter()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found = loss(self, batch)
+        if self.place == "total":
+            self.meter.total = self.meter.total + found.detach()
+        else:
+            self.meter.by_step["loss"].append(found.detach())
+        return found
+
+
+class MeasuresBySteps(Measures):
+    place = "by_step"
+
+
+class Floods(Net):
+    """Flooding (Ishida et al., 2020), to a level that is reached after some rounds only."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return (loss(self, batch) - 0.3).abs() + 0.3
+
+
+class KeepsWeightsInABox(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.clamp_(-0.45, 0.45)
+        return loss(self, batch)
+
+
+class LargeBatches(Net):
+    """Does something else with batches of eight."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) * (0.1 if len(batch[1]) >= 8 else 1.0)
+
+
 class Reads(Net):
     def __init__(self) -> None:
         super().__init__()
@@ -124,6 +174,11 @@ REFUSED: dict[str, Any] = {
     "drops out in validation": (DropsAlways, None),
     "leaves something in `count`": (Counter, None),
     "leaves something in `outputs`": (Appends, None),
+    "leaves something in `meter.total`": (Measures, None),
+    "leaves something in `meter.by_step`": (MeasuresBySteps, None),
+    "`abs` follows on their mean": (Floods, None),
+    "writes to its weights": (KeepsWeightsInABox, None),
+    "its loss is no mean over the batch's examples, or": (LargeBatches, None),
     "reads a tensor's value": (Reads, None),
 }
 
@@ -138,6 +193,34 @@ def test_what_would_come_out_otherwise_is_refused_and_left_as_it_was(reason: str
     expected = run("sequential", make(), data=clients(change), rounds=2)
     assert fed.result.history == expected.result.history
     assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
+
+
+@pytest.mark.parametrize("make", [Measures, MeasuresBySteps])
+def test_nothing_but_numbers_is_left_in_an_authors_objects(make: type[Measures]) -> None:
+    expected = run("sequential", make())
+    with pytest.warns(UserWarning, match="leaves something"):
+        fed = run(PLAIN, make())
+    mine, theirs = (vars(one._executor.local.module.meter) for one in (fed, expected))
+    assert torch.equal(torch.as_tensor(mine["total"]), torch.as_tensor(theirs["total"]))
+    torch.testing.assert_close(mine["by_step"], theirs["by_step"], rtol=0, atol=0)
+
+
+class Switches(Net):
+    """Begins to flood when it is told to."""
+
+    floods = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found = loss(self, batch)
+        return (found - 0.6).abs() + 0.6 if self.floods else found
+
+
+def test_a_step_that_a_callback_makes_another_one_is_looked_through_anew() -> None:
+    change = Changes(lambda module, number: setattr(module, "floods", number > 1))
+    expected = run("sequential", Switches(), change, rounds=4)
+    with pytest.warns(UserWarning, match="goes on one job after another: its loss is no mean"):
+        fed = run(PLAIN, Switches(), change, rounds=4)
+    agree(expected, fed)
 
 
 def test_a_tuned_option_without_a_batched_step_is_refused() -> None:

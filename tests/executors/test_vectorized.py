@@ -396,6 +396,24 @@ def test_an_unknown_executor_is_refused(wrong: Any) -> None:
         FederatedLoop(executor=wrong)
 
 
+def test_memory_bounds_how_many_examples_are_scored_at_once() -> None:
+    executor: Any = run(Vectorized(compile=False), Net(), cohort=4)._executor
+    assert executor._scored_at_once(4) == executor._val_width > 4
+    before = [row["score_after"] for row in run(Vectorized(compile=False), Net(), cohort=4).result.jobs]
+    executor._example_bytes, executor._memory = 1 << 20, 22 << 20
+    assert executor._scored_at_once(4) == 4  # five each, beside the weights
+    assert executor._scored_at_once(64) == 1
+
+    class Tight(Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            fed = next(one for one in trainer.callbacks if isinstance(one, FederatedLoop))
+            fed._executor._example_bytes, fed._executor._memory = 1 << 20, 18 << 20
+
+    fed = run(Vectorized(compile=False), Net(), Tight(), cohort=4)
+    assert max(width for stage, _, width in fed._executor.programs._programs if stage == "validation") == 4
+    assert [row["score_after"] for row in fed.result.jobs] == pytest.approx(before, rel=1e-5)
+
+
 @pytest.mark.parametrize("options", [{"memory": 0}, {"memory": 1.5}])
 def test_settings_are_checked(options: Any) -> None:
     with pytest.raises(ValueError, match="`memory` must be a whole number"):
