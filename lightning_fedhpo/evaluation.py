@@ -142,7 +142,7 @@ def evaluate_arm(
     ids = chosen_clients(clients, sizes, seed)
     own = ranks.share([arm.index] * len(ids), [int(sizes[client]) for client in ids], ranks.world())[ranks.rank()]
     rows: dict[int, Mapping[str, Any]] = {}
-    with ranks.together() as answers, seeding.preserved(), private.fitting(trainer, module):
+    with ranks.together("an evaluation") as answers, seeding.preserved(), private.fitting(trainer, module):
         for place in own:
             job = Job(arm.rounds, arm.index, ids[place], config(ids[place]))
             rows[place] = _evaluate_client(executor, data, job, arm, stage, split, seed, known, limit)

@@ -241,7 +241,7 @@ class FederatedLoop(Callback):
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
         if stage != "fit":
             return
-        with ranks.together() as answers:
+        with ranks.together("the set-up") as answers:
             self._set_up(trainer, pl_module)
             answers.own = self._identity() if ranks.world() > 1 else {}
         checks.check_alike(answers.all)
@@ -310,7 +310,8 @@ class FederatedLoop(Callback):
         tuning = tuned(self.tuner, self.search, self.seed)
         if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
             self._executor.state.traces.wipe()
-        with seeding.preserved(), ranks.together():
+        private.begin_alike(trainer)  # what hooks have made of the module since
+        with seeding.preserved(), ranks.together("the trial"):
             self._prepared = prepare(
                 trainer,
                 module,
@@ -371,6 +372,11 @@ class FederatedLoop(Callback):
         if self._prepared is None or not self.arms:
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
         return result_of(self.arms, self._records, self.tuner, self._executor.binding)
+
+    @property
+    def choice(self) -> str:
+        """What runs the jobs, and why; nothing before it is decided."""
+        return "" if self._prepared is None else self._executor.choice
 
     def evaluate(
         self,

@@ -78,7 +78,7 @@ class Watch(threading.Thread):
 def watched(children: Sequence[Popen[bytes]]) -> Watch:
     """Watch the processes that this one has started, or the one that has started this; leave none behind at the end."""
     here = ranks.place()
-    launched = (here[0], os.getppid()) in ranks.gather(here)
+    launched = (here[0], os.getppid()) in ranks.gather(here, "the set-up")
     _known["children"], _known["parent"] = children, os.getppid() if launched else None
     watch = Watch(children)
     watch.start()

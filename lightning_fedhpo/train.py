@@ -52,6 +52,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         ...     with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
         ...         cfg = hydra.compose("config", [*small, f"folder={folder}"])
         ...     summary = train(cfg)
+        executor: jobs run side by side, ...
         round 1 of 2, ...
         Everything is in ...
         >>> summary["ledger"]["rounds"]
@@ -60,28 +61,31 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     began = time.monotonic()
     folder, first = Path(cfg.folder).absolute(), ranks.is_first()
     if first:
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(cfg, folder / CONFIG, resolve=True)
-    checkpoint = existing(cfg.ckpt_path)
+        begin(cfg, folder)
+    checkpoint, count = existing(cfg.ckpt_path), threads_of(cfg.threads)
     lightning.seed_everything(cfg.seed, workers=True, verbose=False)
     data, model = assembly.build(cfg, "data"), assembly.build(cfg, "model")
     fed = assembly.build(cfg, "fed", algorithm=assembly.build(cfg, "algorithm"))
     callbacks = [fed, *assembly.searching(cfg), *assembly.callbacks(cfg, fed, folder)]
     loggers, summary = assembly.loggers(cfg), None
     try:
-        with threads(cfg.threads), processes.surroundings(), private.children_run(command(folder)):
+        with threads(count), processes.surroundings(), private.children_run(command(folder)):
             saving = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = assembly.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **saving)
             private.refuse_copies(trainer)
+            if trainer.world_size == 1 and not first:  # whatever number a launcher has given it
+                first = ranks.be_first()
+                begin(cfg, folder)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)
         seconds = time.monotonic() - began
-        summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, resumed_from=checkpoint)
+        told = {"executor": fed.choice, "resumed_from": checkpoint}
+        summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, **told)
         if first:
             write_summary(folder / "summary.json", summary)
-    except (Exception, SystemExit) as error:  # the latter is what Lightning makes of Ctrl-C
+    except BaseException as error:
         heard = first or (ranks.is_lost(error) and not processes.silent(error))
-        if heard and (isinstance(error, SystemExit) or fed.arms):
+        if heard and (not isinstance(error, Exception) or fed.arms):  # Ctrl-C, and what Lightning makes of it
             print(how_to_resume(folder))
         raise
     finally:
@@ -92,6 +96,12 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     if first:
         print(report(summary, folder, [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]))
     return summary
+
+
+def begin(cfg: DictConfig, folder: Path) -> None:
+    """Make a run's folder, with its configuration in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(cfg, folder / CONFIG, resolve=True)
 
 
 def evaluated(
@@ -124,6 +134,13 @@ def existing(path: str | None) -> str | None:
     if path is not None and "://" not in str(path) and not Path(path).is_file():
         raise ValueError(f"`ckpt_path` must be a checkpoint to resume from, got {path!r}, which is no file.")
     return path
+
+
+def threads_of(count: Any) -> int | None:
+    """Return with how many threads torch is to compute, None to leave it as it is."""
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise ValueError(f"`threads` must be a whole number of at least 1, or null for torch's own, got {count!r}.")
+    return count
 
 
 def how_to_resume(folder: Path, overrides: Sequence[str] | None = None) -> str:
@@ -159,6 +176,8 @@ def main(cfg: DictConfig) -> float | None:
     """Run ``fedhpo``; return the score, for Hydra's optimising sweepers."""
     try:
         score: float | None = train(cfg)["score"]
+    except KeyboardInterrupt:  # while nothing of Lightning's runs, which makes something else of it
+        sys.exit(1)
     except Exception as error:
         if processes.silent(error):
             sys.exit(1)

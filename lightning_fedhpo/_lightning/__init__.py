@@ -32,6 +32,7 @@ from lightning_fedhpo._lightning.steps import (
     step_function,
 )
 from lightning_fedhpo._lightning.strategy import (
+    begin_alike,
     heed_sigterm,
     save_here,
     share_jobs,
@@ -46,6 +47,7 @@ __all__ = [
     "ModuleHooks",
     "RoundsLoop",
     "batch_transfer",
+    "begin_alike",
     "children_run",
     "detached",
     "evaluating",

@@ -241,7 +241,8 @@ class RoundsLoop(_FitLoop):
             self.advance()
             self.on_advance_end()
             self.on_iteration_done()
-        if any(ranks.gather(self.trainer.received_sigterm)):  # it came too late for the last round's exchange
+        # SIGTERM may have come too late for the last round's exchange.
+        if any(ranks.gather(self.trainer.received_sigterm, "the end of the run")):
             raise SIGTERMException
         self.on_run_end()
 

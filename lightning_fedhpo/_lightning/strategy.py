@@ -26,8 +26,10 @@ def share_jobs(trainer: AnyTrainer) -> None:
     own = vars(strategy)
     for name in _WAITING:
         own.pop(name, None)  # what an exception of an earlier run has put there
-    own["configure_ddp"] = partial(_begin_alike, strategy)
+    own["configure_ddp"] = partial(begin_alike, trainer)
     own["barrier"] = partial(_barrier, strategy)
+    for name in _ASKING:
+        own[name] = partial(_asked, strategy, name)
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
 
 
@@ -35,19 +37,28 @@ _WAITING = ("barrier", "broadcast", "reduce")
 """How a strategy's processes wait for each other."""
 
 
-def _begin_alike(strategy: Any) -> None:
+_ASKING = ("all_gather", "reduce", "broadcast", "reduce_boolean_decision")
+"""How code asks for the other processes' part; the first argument is its own."""
+
+
+def _asked(strategy: Any, name: str, own: Any, *arguments: Any, **options: Any) -> Any:
+    """Return what is asked of all processes, or of a client's code its own: the others train other clients."""
+    return own if ranks.is_alone() else getattr(type(strategy), name)(strategy, own, *arguments, **options)
+
+
+def begin_alike(trainer: AnyTrainer) -> None:
     """Give every process the first one's module; it is not wrapped, since no gradient leaves its process."""
-    module = strategy.lightning_module
+    module = trainer.lightning_module
     ranks.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
 
 
 def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
-    """Wait for the other processes, but not after a checkpoint.
+    """Wait for the other processes, but not in a client's training, and not after a checkpoint.
 
     Nobody reads it before the next barrier, and the one that saves may be in an exception, or in a signal's handler,
     that the others are not in.
     """
-    if "Trainer.save_checkpoint" not in arguments:
+    if "Trainer.save_checkpoint" not in arguments and not ranks.is_alone():
         type(strategy).barrier(strategy, *arguments, **options)
 
 

@@ -87,7 +87,7 @@ def choose(
 ) -> SequentialExecutor:
     """Return the executor of a run, told with how many threads to compute where the user leaves it to us."""
     if isinstance(setting, Sequential):
-        return sequential
+        return _named(sequential, "jobs run one after another, as asked for")
     module = sequential.local.module
     asked = isinstance(setting, Vectorized)
     step = Operations(0.0, 0.0) if asked else operations(sequential, plan.clients[0])
@@ -96,9 +96,10 @@ def choose(
         return _threaded(sequential, step.all, f"jobs run one after another: {against}")
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     compiles = wished.compile if wished.compile is not None else compiler() is not None
-    if not asked:
-        enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
-        compiles = compiles and plan.updates is not None and plan.updates >= enough
+    enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
+    uncompiled = "" if compiles else "there is no C++ compiler" if wished.compile is None else "as asked for"
+    if not asked and compiles and (plan.updates is None or plan.updates < enough):
+        compiles, uncompiled = False, f"that pays from {enough:,} jobs on, and there are {_count(plan.updates)}"
     try:
         chosen = vectorized(
             sequential,
@@ -119,18 +120,29 @@ def choose(
         if not asked:
             return _threaded(sequential, step.all, text)
         rank_zero_warn(f"executor: {text}.")
-        return sequential
+        return _named(sequential, text)
     chosen.alike = True
     if not asked and chosen.copies > MOST_COPIES:
         text = "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
         return _threaded(sequential, step.all, text)
-    text = f"jobs run side by side, {'compiled' if chosen.programs.compiles else 'not compiled'}"
-    if asked and compiles and not chosen.programs.compiles:
-        text += ", as convolutions of images are slower then"
+    if compiles and not chosen.programs.compiles:
+        uncompiled = "convolutions of images are slower then"
+    why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step"
+    how = f"not compiled: {uncompiled}" if uncompiled else "compiled"
+    text = f"jobs run side by side, {why}; {how}"
     if not asked:
         return _threaded(chosen, step.all * plan.jobs, text)
     rank_zero_info(f"executor: {text}.")
-    return chosen
+    return _named(chosen, text)
+
+
+def _count(updates: int | None) -> str:
+    return "nobody knows how many" if updates is None else f"{updates:,}"
+
+
+def _named(executor: SequentialExecutor, text: str) -> SequentialExecutor:
+    executor.choice = text
+    return executor
 
 
 def _threaded(executor: SequentialExecutor, step: float, text: str) -> SequentialExecutor:
@@ -138,8 +150,9 @@ def _threaded(executor: SequentialExecutor, step: float, text: str) -> Sequentia
     size = sum(tensor.numel() * tensor.element_size() for tensor in executor.state.weights)
     small = step < SMALL_STEP and (size < LARGE_MODEL or executor.aggregates_whole_rounds)
     executor.threads = 1 if small else None
-    rank_zero_info(f"executor: {text}; on {1 if small else torch.get_num_threads()} thread(s).")
-    return executor
+    text += f"; on {1 if small else torch.get_num_threads()} thread(s)"
+    rank_zero_info(f"executor: {text}.")
+    return _named(executor, text)
 
 
 def _against(step: Operations, plan: Plan) -> str | None:

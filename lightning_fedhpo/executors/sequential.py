@@ -59,6 +59,8 @@ class SequentialExecutor:
     """Whether results of one arm depend on which arms run beside it, if only in the rounding."""
     threads: int | None = None
     """With how many threads torch computes the jobs; None leaves it as it is."""
+    choice = ""
+    """What was chosen to run the jobs, and why."""
     alike: bool | None = None
     """Whether results side by side were found to be those of one job after another; None where nobody has looked. A run
     that is resumed goes by it."""

@@ -6,14 +6,17 @@ results go round. Up to the order of those sums all are then where one process w
 """
 
 from lightning_fedhpo.ranks.exchange import ROOM, gather, let_go, spread
-from lightning_fedhpo.ranks.failures import is_lost, is_told, together, told
-from lightning_fedhpo.ranks.members import is_first, place, rank, world
+from lightning_fedhpo.ranks.failures import is_alone, is_lost, together
+from lightning_fedhpo.ranks.members import be_first, is_first, place, rank, world
 from lightning_fedhpo.ranks.sharing import combined, share
+from lightning_fedhpo.ranks.telling import is_told, told
 
 __all__ = [
     "ROOM",
+    "be_first",
     "combined",
     "gather",
+    "is_alone",
     "is_first",
     "is_lost",
     "is_told",

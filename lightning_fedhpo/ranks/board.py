@@ -1,8 +1,8 @@
 """Memory that the processes of one machine share, for what goes round between them once a round.
 
 Over a socket, a model of a hundred thousand numbers takes milliseconds to go round, which small models feel. Here every
-process has a file in memory that the others read: it writes what it has to say, then the number of the exchange, and
-waits until all others have written that number.
+process has a file in memory that the others read: it writes what it has to say and what the exchange is for, then the
+number of the exchange, and waits until all others have written that number.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import platform
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,6 +33,8 @@ _ALIVE = 0.2
 """Seconds between two looks whether a process that is waited for is still there."""
 _LINE = 64
 """Bytes that memory is read in: numbers of any size may lie at a multiple of them."""
+_COUNTERS = 3
+"""Numbers in front of what a process says: of the exchange, and what those of either parity are for."""
 _KNOWN = 16
 """So many kinds of messages are remembered with where they lie."""
 
@@ -41,6 +44,17 @@ Kinds = tuple[tuple[torch.dtype, torch.Size], ...]
 
 class LostProcessError(RuntimeError):
     """Another process of the run has ended without a word."""
+
+
+class ApartError(RuntimeError):
+    """The processes of a run exchange different things at the same time."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__(
+            f"the processes of this run are no longer at the same place: this one is at {at}, another one is not. "
+            "Something was done in one of them only: what a callback decides or calls (stopping, `evaluate`) must be "
+            "the same in all of them."
+        )
 
 
 def able() -> bool:
@@ -87,10 +101,10 @@ class Board:
         self._files = [own.file if place == rank else os.open(path, os.O_RDWR) for place, path in enumerate(paths)]
         self._base, self._capacity, self._most = _HEADER, capacity, float("inf")
         self._maps = [mmap.mmap(file, _HEADER + 2 * capacity) for file in self._files]
-        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in self._maps]
+        self._counters = [np.frombuffer(held, dtype=np.int64, count=_COUNTERS) for held in self._maps]
         self._looks = _LOOKS if len(paths) <= (os.cpu_count() or 1) else 10
         self._step = 0
-        self._known: dict[tuple[int, Kinds], list[list[Tensor]]] = {}
+        self._known: dict[tuple[int, Kinds], tuple[list[list[Tensor]], int]] = {}
 
     def takes(self, size: int) -> bool:
         """Whether everybody can say so many bytes at once; room for them is made."""
@@ -98,31 +112,37 @@ class Board:
             self._grow(size)
         return size <= self._capacity
 
-    def exchange(self, own: Sequence[Tensor]) -> list[list[Tensor]]:
+    def exchange(self, own: Sequence[Tensor], at: str = "") -> list[list[Tensor]]:
         """Return everybody's tensors: views that hold until the next exchange.
 
         Args:
             own: This process's, of the same shapes and types in all. Those with the largest numbers come first, so
                 that all lie where numbers of their size may.
+            at: What the exchange is for.
         """
         self._step += 1
-        views = self._views(tuple((part.dtype, part.shape) for part in own))
+        views, digest = self._views(tuple((part.dtype, part.shape) for part in own))
         for part, target in zip(own, views[self._rank], strict=True):
             target.copy_(part)
-        self._counters[self._rank][0] = self._step
+        mine, slot = self._counters[self._rank], 1 + self._step % 2  # another may be an exchange ahead, and not two
+        mine[slot] = zlib.crc32(at.encode(), digest)
+        mine[0] = self._step
         for other in range(len(self._files)):
             self._wait_for(other)
+            if self._counters[other][slot] != mine[slot]:
+                raise ApartError(at)
         return views
 
-    def _views(self, kinds: Kinds) -> list[list[Tensor]]:
-        """Return the memory of this step as tensors; the same are asked for in every round."""
+    def _views(self, kinds: Kinds) -> tuple[list[list[Tensor]], int]:
+        """Return the memory of this step as tensors, and a number for their kinds; every round asks for the same."""
         key = self._step % 2, kinds
         views = self._known.get(key)
         if views is None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             place = self._base + self._step % 2 * self._capacity
-            views = self._known[key] = [_laid_out(held, place, kinds) for held in self._maps]
+            laid_out = [_laid_out(held, place, kinds) for held in self._maps]
+            views = self._known[key] = laid_out, zlib.crc32(repr(kinds).encode())
         return views
 
     def _grow(self, size: int) -> None:
@@ -137,7 +157,7 @@ class Board:
             return
         self._base, self._capacity, self._maps = base, capacity, maps
         self._known.clear()
-        self._counters = [np.frombuffer(held, dtype=np.int64, count=1) for held in maps]
+        self._counters = [np.frombuffer(held, dtype=np.int64, count=_COUNTERS) for held in maps]
 
     def _all(self, act: Callable[[], None]) -> bool:
         """Whether everybody could do something that the system may have no memory for."""
@@ -146,7 +166,7 @@ class Board:
             done = True
         except OSError:
             done = False
-        return all(bool(one) for (one,) in self.exchange([torch.tensor([done], dtype=torch.uint8)]))
+        return all(bool(one) for (one,) in self.exchange([torch.tensor([done], dtype=torch.uint8)], "a larger board"))
 
     def _wait_for(self, other: int) -> None:
         counter, step = self._counters[other], self._step

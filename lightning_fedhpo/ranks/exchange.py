@@ -8,50 +8,64 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from lightning_fedhpo.ranks.board import Board, Place, able
+from lightning_fedhpo.ranks.board import ApartError, Board, Place, able
 from lightning_fedhpo.ranks.members import node, rank, world
+from lightning_fedhpo.ranks.telling import told
 
 ROOM = 1 << 14
 """Bytes of a process that go round at once: some fifty results."""
-_HEAD = 8
+_SIZES = Struct("<qI")
+"""In front of a value: its bytes, and a number for where in the run it is said."""
 _SUMMED_BY_ALL = 8
 """Processes up to which each sums up what all have, where they share memory; more share the work of it."""
 _CARRIED = {torch.float32, torch.float64}
 
 
-def gather(value: Any, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()) -> list[Any]:
+def gather(value: Any, at: str, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()) -> list[Any]:
     """Return every process's value, in the order of the ranks, and make tensors everybody's in the same go.
 
     As ``all_gather_object``, which asks for the sizes first: here they travel with what fits into a fixed room.
 
     Args:
         value: What this process has to say.
+        at: Where in the run it says it: all must be there.
         summed: Tensors that become the sums of all processes'.
         largest: Tensors that become the largest of all processes'.
 
-    >>> gather({"loss": 0.5})
+    >>> gather({"loss": 0.5}, at="the end")
     [{'loss': 0.5}]
     """
     if world() == 1:
         return [value]
+    try:
+        return _gathered(value, at, summed, largest)
+    except ApartError as error:
+        raise told(error) from None
+
+
+def _gathered(value: Any, at: str, summed: Sequence[Tensor], largest: Sequence[Tensor]) -> list[Any]:
     own = pickle.dumps(value)
     begun = _round(
-        (len(own).to_bytes(_HEAD, "little") + own[:ROOM]).ljust(_HEAD + ROOM, b"\0"),
+        (_SIZES.pack(len(own), zlib.crc32(at.encode())) + own[:ROOM]).ljust(_SIZES.size + ROOM, b"\0"),
         [*_reductions(summed, distributed.ReduceOp.SUM), *_reductions(largest, distributed.ReduceOp.MAX)],
+        at,
     )
-    sizes = [int.from_bytes(one[:_HEAD], "little") for one in begun]
-    texts = [one[_HEAD : _HEAD + size] for one, size in zip(begun, sizes, strict=True)]
+    sizes = [_SIZES.unpack_from(one)[0] for one in begun]
+    texts = [one[_SIZES.size :][:size] for one, size in zip(begun, sizes, strict=True)]
     more = max(sizes) - ROOM
     if more > 0:
-        texts = [text + rest for text, rest in zip(texts, _round(own[ROOM:].ljust(more, b"\0"), ()), strict=True)]
+        rest = _round(own[ROOM:].ljust(more, b"\0"), (), "")
+        texts = [text + end for text, end in zip(texts, rest, strict=True)]
     # What follows a value's end is not read.
     return [value if one == rank() else pickle.loads(text) for one, text in enumerate(texts)]
 
@@ -119,27 +133,32 @@ def _carrier(dtype: torch.dtype) -> torch.dtype:
 
 
 @torch.no_grad()
-def _round(own: bytes, reductions: Sequence[_Reduction]) -> list[bytes]:
-    """Return everybody's bytes, as many of each, and reduce tensors meanwhile."""
+def _round(own: bytes, reductions: Sequence[_Reduction], at: str) -> list[bytes]:
+    """Return everybody's bytes, as many of each, and reduce tensors; raise where others say theirs somewhere else.
+
+    What goes on without saying where has no number for it in front.
+    """
     board = _board()
     if (
         board is not None
         and world() <= _SUMMED_BY_ALL
         and board.takes(len(own) + sum(one.nbytes for one in reductions))
     ):
-        return _by_board(board, own, reductions)
+        return _by_board(board, own, reductions, at)
+    said = _by_board(board, own, (), at) if board is not None and board.takes(len(own)) else _all_gathered(own)
+    if at and len({_SIZES.unpack_from(one)[1] for one in said}) > 1:  # before others wait for what nobody reduces
+        raise ApartError(at)
     kinds = dict.fromkeys((one.carrier, one.operation) for one in reductions)
     begun = [_begun([one for one in reductions if (one.carrier, one.operation) == kind]) for kind in kinds]
-    said = _by_board(board, own, ()) if board is not None and board.takes(len(own)) else _all_gathered(own)
     for end in begun:
         end()
     return said
 
 
-def _by_board(board: Board, own: bytes, reductions: Sequence[_Reduction]) -> list[bytes]:
+def _by_board(board: Board, own: bytes, reductions: Sequence[_Reduction], at: str = "") -> list[bytes]:
     reductions = sorted(reductions, key=lambda one: -one.carrier.itemsize)
     sent = [one.tensor.to(one.carrier) for one in reductions]
-    everyone = board.exchange([*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)])
+    everyone = board.exchange([*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)], at)
     for one, *several in zip(reductions, *everyone, strict=False):  # behind the tensors lie the bytes
         one.take(several)
     return [texts[-1].numpy().tobytes() for texts in everyone]
@@ -184,7 +203,7 @@ def _board() -> Board | None:
 
 def _made() -> Board | None:
     """Return the memory that all processes share, None where it is not the same for all."""
-    capacity, own, board = _HEAD + ROOM, None, None
+    capacity, own, board = _SIZES.size + ROOM, None, None
     if able() and distributed.get_backend() == "gloo":
         with suppress(OSError):
             own = Place(capacity)

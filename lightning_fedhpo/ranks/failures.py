@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor, distributed
@@ -15,9 +15,9 @@ from torchmetrics import Metric
 
 from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.ranks.exchange import gather
-from lightning_fedhpo.ranks.members import rank, world
+from lightning_fedhpo.ranks.members import world
+from lightning_fedhpo.ranks.telling import told
 
-_TOLD = "_told_by_the_first_process"
 _TRANSPORT = str(Path(distributed.__file__).parent)
 
 
@@ -29,10 +29,13 @@ class Answers:
 
 
 @contextmanager
-def together() -> Iterator[Answers]:
+def together(at: str) -> Iterator[Answers]:
     """Let all processes fail where one does, and exchange what they have to say.
 
     The first process raises the error, its own or another's; the others raise it too, as one that is told elsewhere.
+
+    Args:
+        at: Where in the run this is.
     """
     answers, error = Answers(), None
     try:
@@ -42,18 +45,18 @@ def together() -> Iterator[Answers]:
         if world() == 1 or is_lost(caught):
             raise
         error = caught
-    answers.all = exchanged(answers.own, error)
+    answers.all = exchanged(answers.own, error, at)
 
 
 def exchanged(
-    own: Any, error: BaseException | None, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()
+    own: Any, error: BaseException | None, at: str, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()
 ) -> list[Any]:
     """Return what every process has to say, or raise where one has an error; tensors go as :func:`gather` says.
 
     SIGTERM to one ends all of them in the same way.
     """
     failure = error and (str(error) or type(error).__name__, "".join(format_exception(error)))
-    said = gather((own, failure, isinstance(error, SIGTERMException)), summed, largest)
+    said = gather((own, failure, isinstance(error, SIGTERMException)), at, summed, largest)
     failures = [failure for _, failure, is_signal in said if failure is not None and not is_signal]
     if failures:
         raise _of_all(error, *failures[0])
@@ -67,21 +70,6 @@ def _of_all(error: BaseException | None, text: str, trace: str) -> Exception:
         error = RuntimeError(text)
         error.__cause__ = RuntimeError(f"in another process:\n{trace}")
     return told(error)
-
-
-E = TypeVar("E", bound=Exception)
-
-
-def told(error: E) -> E:
-    """Mark an error that all processes raise as one of which the first tells."""
-    if rank() > 0:
-        setattr(error, _TOLD, True)
-    return error
-
-
-def is_told(error: BaseException | None) -> bool:
-    """Whether the first process tells of an error, or of the one behind it."""
-    return error is not None and (getattr(error, _TOLD, False) or is_told(error.__cause__))
 
 
 def is_lost(error: BaseException) -> bool:
@@ -98,16 +86,26 @@ def is_lost(error: BaseException) -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep metric objects from asking the other processes for their part: a client's figures are its own."""
-    if world() == 1:
+    """Keep modules and metric objects from asking the other processes for their part: a client's is its own."""
+    if world() == 1 or _alone:
         yield
         return
     sync = Metric.sync
     Metric.sync = _no_sync  # type: ignore[method-assign]  # put back below
+    _alone.append(True)
     try:
         yield
     finally:
+        _alone.clear()
         Metric.sync = sync  # type: ignore[method-assign]
+
+
+_alone: list[bool] = []
+
+
+def is_alone() -> bool:
+    """Whether a client's own training goes on, which is no business of other processes."""
+    return bool(_alone)
 
 
 def _no_sync(self: Metric, *arguments: Any, **options: Any) -> None:

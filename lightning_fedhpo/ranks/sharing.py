@@ -115,7 +115,7 @@ def combined(
     )
     sums = [arm.sums() for arm in arms.values()]  # also where this process has failed: the others wait for them
     summed, largest = ([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1))
-    found: list[Found] = exchanged(mine, error, summed, largest)
+    found: list[Found] = exchanged(mine, error, f"round {jobs[0].round if jobs else -1}", summed, largest)
     _settle(arms, found)
     every = {place: values for one in found for place, values in one.results.items()}
     return [ClientResult(job, (), (), (), *every[place]) for place, job in enumerate(jobs)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RoundProgress(Callback):
-    """Show the round, the monitored score, and how long it will take.
+    """Show what runs the jobs, then the round, the monitored score, and how long it will take.
 
     On a terminal the line is rewritten; elsewhere, as in a log file, a new one comes with every tenth of the run.
 
@@ -24,6 +24,7 @@ class RoundProgress(Callback):
     Example:
         >>> from lightning_fedhpo.testing import toy_run
         >>> _ = toy_run(2, RoundProgress("val_acc"), monitor="val_acc", mode="max")  # doctest: +ELLIPSIS
+        executor: jobs run side by side, ...
         round 1 of 2, val_acc ..., ... gone, ... to go
         round 2 of 2, val_acc ..., ... gone, 0:00:00 to go
     """
@@ -38,6 +39,12 @@ class RoundProgress(Callback):
         self._first = trainer.current_epoch
         self._told = 0.0
         self._width = 0
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell how jobs are run, before the first round."""
+        fed = next((one for one in trainer.callbacks if getattr(one, "is_federated_loop", False)), None)  # type: ignore[attr-defined]  # a Trainer has callbacks
+        if fed is not None and trainer.current_epoch == self._first and trainer.is_global_zero:
+            print(f"executor: {fed.choice}.", flush=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell of the round, unless it is too soon for it; of several processes one tells."""

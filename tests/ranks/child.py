@@ -41,6 +41,46 @@ def other_start() -> Any:
     return trained(module, toy_data())
 
 
+class Hooked(ToyModule):
+    """Makes itself anew when training starts, from numbers that are not the first process's."""
+
+    def on_train_start(self) -> None:
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.full_like(parameter, 0.1 * (RANK + 1)))
+
+
+class Asking(ToyModule):
+    """Asks for the other processes' part in its steps."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self.all_gather(super().training_step(batch, batch_idx), sync_grads=True).mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        self.trainer.strategy.barrier()
+        loss = super().validation_step(batch, batch_idx)
+        if isinstance(loss, torch.Tensor):
+            return self.trainer.strategy.reduce(loss)
+        return loss
+
+
+class Stopping(Callback):
+    """Stops the run in the second process only."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        trainer.should_stop = RANK == 1 and trainer.current_epoch == 0
+
+
+def apart() -> Any:
+    """Return how a run ends that one process goes on with, and after how many rounds."""
+    fed = FederatedLoop(cohort=8, executor="sequential")
+    try:
+        quiet_trainer(3, fed, Stopping(), **TOGETHER).fit(ToyModule(), datamodule=toy_data())
+    except RuntimeError as error:
+        return [str(error), len(fed.result.history)]
+    return "as usual"
+
+
 class Ended(Callback):
     """Sends SIGTERM to the second process when a round is over."""
 
@@ -74,10 +114,13 @@ def main(folder: Path) -> None:
     found["dropped"] = trained(sick(7), toy_data(), on_error="drop")
     found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
-    found["large"] = [len(text) for text in ranks.gather("x" * (RANK * 3 * ranks.ROOM + 5))]
+    found["large"] = [len(text) for text in ranks.gather("x" * (RANK * 3 * ranks.ROOM + 5), "a test")]
+    found["hooked"] = trained(Hooked(), toy_data())
+    found["asking"] = trained(Asking(), toy_data())
+    found["apart"] = apart()
     found["ended"] = [ended(number) for number in range(3)]
     summed, largest = mixed(RANK)
-    said = ranks.gather(RANK, summed, largest)
+    said = ranks.gather(RANK, "a test", summed, largest)
     torch.save({"said": said, "summed": summed, "largest": largest}, folder / f"mixed-{RANK}.pt")
     (folder / f"{RANK}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()  # torch's threads do not always survive an interpreter that just ends

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.ranks import board
-from lightning_fedhpo.ranks.board import Board, LostProcessError, Place
+from lightning_fedhpo.ranks.board import ApartError, Board, LostProcessError, Place
 
 pytestmark = pytest.mark.skipif(not board.able(), reason="no memory that processes can share")
 CAPACITY = 64
@@ -119,3 +119,24 @@ def test_a_process_that_is_gone_is_missed() -> None:
     fcntl.flock(second._files[1], fcntl.LOCK_UN)  # what the system does when a process ends, however it does
     with pytest.raises(LostProcessError, match="process 1 of the run is gone"):
         first.exchange([torch.zeros(3)])
+
+
+def test_processes_that_exchange_different_things_are_told() -> None:
+    places = ["round 3", "the end of the run", "round 3"]
+
+    def act(rank: int, one: Board) -> str:
+        one.exchange([torch.tensor([rank])], "round 2")
+        with pytest.raises(ApartError) as raised:
+            one.exchange([torch.tensor([rank])], places[rank])
+        return str(raised.value)
+
+    for place, said in zip(places, at_once(boards(3), act), strict=True):
+        assert f"this one is at {place}, another one is not" in said
+
+
+def test_processes_that_say_tensors_of_different_kinds_are_told() -> None:
+    def act(rank: int, one: Board) -> None:
+        with pytest.raises(ApartError):
+            one.exchange([torch.zeros(2 + rank)], "round 3")
+
+    at_once(boards(2), act)

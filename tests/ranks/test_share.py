@@ -44,13 +44,13 @@ def test_jobs_without_a_step_are_shared_too() -> None:
 
 
 def test_one_process_exchanges_with_itself() -> None:
-    with ranks.together() as answers:
+    with ranks.together("a test") as answers:
         answers.own = 3
     assert answers.all == [3] and ranks.world() == 1 and ranks.is_first()
 
 
 def test_an_error_of_one_process_is_its_own() -> None:
     error = OSError("gone")
-    with pytest.raises(OSError) as caught, ranks.together():
+    with pytest.raises(OSError) as caught, ranks.together("a test"):
         raise error
     assert caught.value is error and not ranks.is_told(error) and not ranks.is_lost(error)

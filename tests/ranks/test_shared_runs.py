@@ -16,6 +16,7 @@ import torch
 
 from lightning_fedhpo import FederatedLoop, ranks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.ranks import child
 from tests.ranks.cases import CASES, differences, mixed, outcome, run, sick
 from tests.resume.cases import LIGHTNING_SAYS
 
@@ -102,6 +103,25 @@ def test_all_begin_with_the_first_ones_weights(found: Any) -> None:
     first, second = found[0]
     assert not differences(_alone(ToyModule()), first["other start"])
     assert first["other start"] == second["other start"]
+
+
+def test_all_begin_with_what_the_first_ones_hooks_have_made(found: Any) -> None:
+    first, second = found[0]
+    assert not differences(_alone(child.Hooked()), first["hooked"])
+    assert first["hooked"] == second["hooked"]
+
+
+def test_a_client_that_asks_other_processes_is_answered_by_itself(found: Any) -> None:
+    first, second = found[0]
+    assert not differences(_alone(ToyModule()), first["asking"])
+    assert first["asking"] == second["asking"]
+
+
+def test_what_one_process_does_alone_is_noticed_before_anything_goes_wrong(found: Any) -> None:
+    said = [one["apart"] for one in found[0]]
+    assert "this one is at round 1, another one is not" in said[0][0]
+    assert "this one is at the end of the run, another one is not" in said[1][0]
+    assert [rounds for _, rounds in said] == [1, 1]
 
 
 @pytest.mark.parametrize("client", [0, 7])
