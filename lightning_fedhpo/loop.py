@@ -132,6 +132,7 @@ class FederatedLoop(Callback):
         self._watch: processes.Watch | None = None
         self._settled = False
         self._forget()
+        processes.follow()
 
     # ------------------------------------------------------------------ the round
 

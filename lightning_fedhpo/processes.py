@@ -75,9 +75,44 @@ class Watch(threading.Thread):
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
+def follow() -> None:
+    """Have a process that Lightning has started end with the one that started it, until a run watches both.
+
+    It may wait for that one for half an hour otherwise, where they find each other.
+    """
+    starter = os.environ.pop(_STARTER, None)  # not for what this one starts
+    if starter is not None:
+        _following.append(threading.Event())
+        threading.Thread(target=_follow, args=(int(starter), _following[-1]), daemon=True, name="fedhpo-follow").start()
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Let processes that are started inside know by whom."""
+    os.environ[_STARTER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        os.environ.pop(_STARTER, None)
+
+
+_STARTER = "FEDHPO_STARTED_BY"
+_following: list[threading.Event] = []
+
+
+def _follow(parent: int, over: threading.Event) -> None:
+    while not over.wait(LOOK):
+        if os.getppid() != parent:
+            if os.environ.get("LOCAL_RANK") == "1":
+                os.write(2, b"fedhpo: the first process of this run has ended before the run began: the others end.\n")
+            os._exit(1)
+
+
 def watched(children: Sequence[Popen[bytes]]) -> Watch:
     """Watch the processes that this one has started, or the one that has started this; leave none behind at the end."""
     here = ranks.place()
+    for over in _following:
+        over.set()
     launched = (here[0], os.getppid()) in ranks.gather(here, "the set-up")
     _known["children"], _known["parent"] = children, os.getppid() if launched else None
     watch = Watch(children)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import sys
 import time
 import warnings
@@ -19,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -178,6 +179,8 @@ def main(cfg: DictConfig) -> float | None:
         score: float | None = train(cfg)["score"]
     except KeyboardInterrupt:  # while nothing of Lightning's runs, which makes something else of it
         sys.exit(1)
+    except SIGTERMException:  # whose own code says that all went well
+        sys.exit(128 + signal.SIGTERM)
     except Exception as error:
         if processes.silent(error):
             sys.exit(1)

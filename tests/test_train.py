@@ -146,6 +146,43 @@ def test_how_many_clients_are_tested(tmp_path: Path, clients: str, count: int):
     assert train(configured(tmp_path, f"evaluate.clients={clients}"))["test"]["clients"] == count
 
 
+@pytest.mark.parametrize("count", ["0", "-1", "1.5", "many", "true"])
+def test_threads_are_a_number(count: str, tmp_path: Path):
+    with pytest.raises(ValueError, match="`threads` must be a whole number of at least 1, or null"):
+        train(configured(tmp_path, f"threads={count}"))
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"])
+def test_one_process_writes_its_files_whatever_number_a_launcher_gave_it(name: str, tmp_path: Path):
+    done = fedhpo(*PLAIN, "logger=none", f"hydra.run.dir={tmp_path / 'run'}", cwd=tmp_path, **{name: "1"})
+    assert done.returncode == 0, done.stderr
+    assert "executor: jobs run side by side" in done.stdout and "Everything is in" in done.stdout
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.yaml", "history.csv", "jobs.csv", "summary.json"} <= left
+
+
+def test_ctrl_c_in_the_final_test_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_fedhpo.train.evaluated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(configured(tmp_path, "executor=sequential"))
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[-2:] == ["Interrupted. To go on:", f"  fedhpo ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"]
+    assert (tmp_path / "history.csv").is_file()
+
+
+def test_what_runs_the_jobs_is_said_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    summary = train(configured(tmp_path, "executor=sequential"))
+    assert summary["executor"] == "jobs run one after another, as asked for"
+    assert capsys.readouterr().out.splitlines()[0] == f"executor: {summary['executor']}."
+    summary = train(configured(tmp_path / "other", "+trainer.gradient_clip_val=1"))
+    assert "changes what happens inside a training step" in summary["executor"]
+
+
 def test_threads_are_put_back(tmp_path: Path):
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from io import BytesIO
 from subprocess import Popen
@@ -77,6 +77,24 @@ def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
     return launched
 
 
+def _naming_itself(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a process tell those that it starts who it is: they end with it also while they look for each other."""
+
+    @wraps(launch)
+    def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
+        with ExitStack() as naming:
+            if _federated_loop(trainer) is not None:
+                naming.enter_context(processes.starting())
+
+            def begun(*given: Any, **named: Any) -> Any:
+                naming.close()
+                return function(*given, **named)
+
+            return launch(self, begun, *arguments, trainer=trainer, **options)
+
+    return launched
+
+
 def _handing_over(extra_results: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     @wraps(extra_results)
     def handed(self: Any, trainer: AnyTrainer) -> dict[str, Any]:
@@ -116,12 +134,13 @@ def _attach(trainer: AnyTrainer, data: LightningDataModule | None) -> None:
     strategy.setup_optimizers(trainer)
 
 
-for _name, _around in (
-    ("launch", _bringing_back),
-    ("get_extra_results", _handing_over),
-    ("update_main_process_results", _receiving),
+for _launcher, _name, _around in (
+    (_SubprocessScriptLauncher, "launch", _naming_itself),
+    (_MultiProcessingLauncher, "launch", _bringing_back),
+    (_MultiProcessingLauncher, "get_extra_results", _handing_over),
+    (_MultiProcessingLauncher, "update_main_process_results", _receiving),
 ):
-    setattr(_MultiProcessingLauncher, _name, _around(getattr(_MultiProcessingLauncher, _name)))
+    setattr(_launcher, _name, _around(getattr(_launcher, _name)))
 
 
 @contextmanager

@@ -138,3 +138,33 @@ def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], told:
     rest = [*LONG, f"trainer.max_epochs={rounds}", f"ckpt_path={kept}", f"hydra.run.dir={tmp_path / 'rest'}"]
     assert fedhpo(*rest, cwd=tmp_path).returncode == 0
     assert len(rows(tmp_path / "rest" / "history.csv")) == rounds
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes as Linux shows them")
+def test_none_is_left_that_looks_for_a_first_process_which_is_gone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lightning_fedhpo.train", *LONG, *TWO, f"hydra.run.dir={tmp_path / 'run'}"]
+    first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE)
+    try:
+        while not (found := _session(first.pid)):
+            time.sleep(0.05)
+        first.kill()  # while the other one has not even read what it is to do
+        last = time.monotonic() + 60
+        while (found := _session(first.pid)) and time.monotonic() < last:
+            time.sleep(0.1)
+        assert not found
+        assert b"has ended before the run began" in first.communicate()[1]
+    finally:
+        os.killpg(first.pid, signal.SIGKILL) if _session(first.pid) else None
+
+
+def _session(number: int) -> list[int]:
+    """Return the processes of a session, without the one that leads it and those that have ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+        except OSError:  # it has just ended
+            continue
+        if int(session) == number and int(path.parent.name) != number and state != "Z":
+            found.append(int(path.parent.name))
+    return found
