@@ -114,6 +114,7 @@ GOALS = [
     Goal(SAME, "logistic", VECTORIZED, BARE, 10.0),
     Goal(SAME, "logistic, cohort 100", VECTORIZED, BARE, 30.0),
     Goal(SAME, "logistic, 27 arms, cohort 10, lr", VECTORIZED, BARE, 30.0),
+    Goal(SAME, "logistic, 27 arms, cohort 10, papers' space", VECTORIZED, BARE, 30.0),  # what `fedhpo` does
     Goal(SAME, "mlp", VECTORIZED, BARE, 2.5),
     Goal(SAME, "lenet", VECTORIZED, BARE, 2.5),
     Goal(CORES, "mlp", VECTORIZED, BEST_BARE, 2.5),

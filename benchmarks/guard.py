@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import BARE, Case
-from benchmarks.machine import described, machine, quiet, same
+from benchmarks.machine import at_least_one, described, machine, quiet, same
 from benchmarks.ratios import Say, compared
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -109,7 +109,7 @@ def check(recorded: Mapping[str, Any], turns: int, say: Say = print) -> int:
 def main() -> int:
     """Run the guard, or record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--turns", type=at_least_one, default=TURNS)
     parser.add_argument("--record", action="store_true", help="write the ratios down instead of checking them")
     arguments = parser.parse_args()
     quiet()

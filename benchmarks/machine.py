@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import warnings
+from argparse import ArgumentTypeError
 from importlib import metadata
 from typing import Any
 
@@ -68,3 +69,14 @@ def quiet() -> None:
     warnings.filterwarnings("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def at_least_one(text: str) -> int:
+    """Return a number that was given on the command line.
+
+    >>> at_least_one("3")
+    3
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)

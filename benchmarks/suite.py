@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import guard, picture, processes, ratios, scaling, tables
 from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, SAME
-from benchmarks.machine import machine, quiet
+from benchmarks.machine import at_least_one, machine, quiet
 from benchmarks.others.environments import OTHERS, made
 from benchmarks.rates import EXECUTORS, missing
 from benchmarks.workloads import WORKLOADS
@@ -133,7 +133,9 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
-    parser.add_argument("--turns", type=int, default=7, help="turns of every comparison (processes, curves: at most 5)")
+    parser.add_argument(
+        "--turns", type=at_least_one, default=7, help="turns of every comparison (processes, curves: at most 5)"
+    )
     parser.add_argument("--with", nargs="+", choices=OTHERS, default=[], dest="others", help="other simulators")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="put record, pictures and tables into docs/")

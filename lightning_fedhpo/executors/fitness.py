@@ -247,10 +247,12 @@ def _prove(
                 distances.append(apart(ours.weights, alone.weights, arm.weights))
                 pairs.append((ours, alone))
     images = any(convolves_images(graph.graph) for graph in executor.programs.graphs.values())
-    if max(distances, default=0.0) > slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE):
+    largest = max(distances, default=0.0)
+    if largest > slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE):
         raise CannotBatchError(
-            "its loss, or a layer's gradient, depends on more than the example, weights and hyperparameters: a client "
-            "trained both ways came out differently"
+            f"a client trained both ways came out differently, by {largest:.1g} of the way that its weights went: a "
+            "loss or a gradient depends on more than an example, weights and hyperparameters, or the last digits "
+            "decide too much, as where values are cut off"
         )
     for ours, alone in pairs:
         _check_scores(ours, alone, slack)
