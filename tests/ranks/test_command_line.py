@@ -158,13 +158,14 @@ def test_none_is_left_that_looks_for_a_first_process_which_is_gone(tmp_path: Pat
 
 
 def _session(number: int) -> list[int]:
-    """Return the processes of a session, without the one that leads it and those that have ended."""
+    """Return the processes of a session that share its leader's run, and have not ended."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            shares = b"import work" in path.with_name("cmdline").read_bytes()
         except OSError:  # it has just ended
             continue
-        if int(session) == number and int(path.parent.name) != number and state != "Z":
+        if int(session) == number and shares and state != "Z":
             found.append(int(path.parent.name))
     return found
