@@ -56,7 +56,7 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
 class HashedDropout(TorchFunctionMode):
     """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin while it is entered.
 
-    A traced step is looked over too: what reads tensors in Python is refused.
+    A traced step is looked over too: what reads tensors in Python, or changes gradients on their way, is refused.
 
     Args:
         traced: Whether a step is traced; where one is only run for comparison, every dropout is the identity.
@@ -84,6 +84,8 @@ class HashedDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._traced and func in _READING:
             raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
+        if self._traced and func is Tensor.register_hook:
+            raise CannotBatchError("its step hooks into gradients, of a batch's examples together")
         if func is not functional.dropout and func not in _CHANNELWISE:
             return func(*args, **kwargs)
         return self._dropout(_CHANNELWISE.get(func), *args, **kwargs)

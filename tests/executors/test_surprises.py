@@ -136,6 +136,15 @@ class KeepsWeightsInABox(Net):
         return loss(self, batch)
 
 
+class HooksIntoGradients(Net):
+    """Has what comes back to an activation cut off, which happens to large ones only."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        hidden = self.net[0](batch[0])
+        hidden.register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
+        return functional.cross_entropy(self.net[1:](hidden), batch[1])
+
+
 class LargeBatches(Net):
     """Does something else with batches of eight."""
 
@@ -178,6 +187,7 @@ REFUSED: dict[str, Any] = {
     "leaves something in `meter.by_step`": (MeasuresBySteps, None),
     "`abs` follows on their mean": (Floods, None),
     "writes to its weights": (KeepsWeightsInABox, None),
+    "hooks into gradients": (HooksIntoGradients, large),
     "its loss is no mean over the batch's examples, or": (LargeBatches, None),
     "reads a tensor's value": (Reads, None),
 }
