@@ -135,6 +135,7 @@ def disconnect_at_exit(wanted: bool) -> None:
 
 
 def _disconnect() -> None:
+    ranks.let_go()  # what is remembered of the connection would keep its threads alive
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -123,6 +123,7 @@ def main(folder: Path) -> None:
     said = ranks.gather(RANK, "a test", summed, largest)
     torch.save({"said": said, "summed": summed, "largest": largest}, folder / f"mixed-{RANK}.pt")
     (folder / f"{RANK}.json").write_text(json.dumps(found))
+    ranks.let_go()
     torch.distributed.destroy_process_group()  # torch's threads do not always survive an interpreter that just ends
 
 
