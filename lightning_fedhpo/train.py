@@ -75,7 +75,8 @@ def train(cfg: DictConfig) -> dict[str, Any]:
             trainer = assembly.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **saving)
             private.refuse_copies(trainer)
             if trainer.world_size == 1 and not first:  # whatever number a launcher has given it
-                first = ranks.be_first()
+                first = True
+                ranks.be_first()
                 begin(cfg, folder)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)

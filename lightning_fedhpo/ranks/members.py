@@ -26,10 +26,9 @@ def is_first() -> bool:
     return not getattr(rank_zero_only, "rank", 0) and (node() == "0" or "RANK" in os.environ)
 
 
-def be_first() -> bool:
+def be_first() -> None:
     """Take this process, which runs alone, for the first one, whatever number it was given by whom it was launched."""
     rank_zero_only.rank = 0  # type: ignore[attr-defined]  # Lightning asks for it
-    return True
 
 
 def node() -> str:

@@ -58,10 +58,10 @@ class Asking(ToyModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         self.trainer.strategy.barrier()
-        loss = super().validation_step(batch, batch_idx)
-        if isinstance(loss, torch.Tensor):
-            return self.trainer.strategy.reduce(loss)
-        return loss
+        logits = self(batch[0])
+        loss = self.all_gather(torch.nn.functional.cross_entropy(logits, batch[1])).mean()
+        self.log("val_loss", self.trainer.strategy.reduce(loss, reduce_op="mean"))
+        self.log("val_acc", (logits.argmax(1) == batch[1]).float().mean())
 
 
 class Stopping(Callback):
