@@ -165,9 +165,7 @@ def _evaluate_client(
     limit: int | float,
 ) -> Mapping[str, Any]:
     local = executor.local
-    executor.prepare(job, arm)
-    if not known:
-        executor.state.load(arm.weights, arm.buffers, None)
+    executor.prepare(job, arm, known)
     examples = data.examples(job.client, split)
     draw = seeding.key(seed, seeding.EVALUATION, job.round, job.arm, job.client)
     seeding.seed_user_code(draw)

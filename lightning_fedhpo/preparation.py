@@ -164,7 +164,7 @@ def _chosen(
     limits = Limits(*private.limits(trainer))
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:
-        lay_out_images(sequential, algorithm, clients[0], ends[0])
+        lay_out_images(sequential, clients[0], ends[0])
         with sequential.rewound():
             products = products_of(lambda: sequential.step_once(clients[0]))
         sequential.local.by_onednn = by_onednn(products)

@@ -112,9 +112,8 @@ class Trial:
         """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
         executor, local = self._executor, self._executor.local
         module, monitor = local.module, self._settings.monitor
-        received = [tensor.detach().clone() for tensor in executor.state.weights]
         executor.state.traces.begin()
-        executor.receive(received, config)
+        executor.receive(executor.untrained_arm(), self._client, config)
         draw = seeding.key(self._settings.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
         executor.state.traces.seed(draw)

@@ -30,8 +30,8 @@ class Algorithm:
     """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
 
     A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
-    :meth:`server_optimizer` to aggregate otherwise, :meth:`added_gradient` to train otherwise, :meth:`check_values` to
-    say what its hyperparameters can be.
+    :meth:`server_optimizer` to aggregate otherwise, :meth:`added_gradient` (with :meth:`carried`) to train otherwise,
+    :meth:`check_values` to say what its hyperparameters can be.
 
     Args:
         client: What local training takes beyond the optimizer's own hyperparameters, with defaults.
@@ -63,15 +63,27 @@ class Algorithm:
         return torch.optim.SGD(weights, lr=config["lr"], momentum=config.get("momentum", 0.0))
 
     def added_gradient(
-        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """Return what the method adds to the gradients of a client's own loss, a tensor for each of ``weights``.
 
-        Called for every step, before gradients are clipped, with the weights as they are, and the model that the client
-        received as ``start``. It is a pure function made of tensor operations: an executor may map it over many clients
-        at once, whose hyperparameters are tensors of no dimension then.
+        Called for every step, before gradients are clipped, with the weights as they are, the model that the client
+        received as ``start``, and what it has from :meth:`carried`. It is a pure function made of tensor operations: an
+        executor may map it over many clients at once, whose hyperparameters are tensors of no dimension then.
         """
         raise NotImplementedError
+
+    def carried(self, arm: Arm, client: int | None) -> Sequence[Tensor]:
+        """Return what a client brings to :meth:`added_gradient` beside the model: SCAFFOLD's ``c - c_i``, for one.
+
+        Called once for each job, before it trains. As many tensors as for any other client, of the same shapes, none
+        of which training changes.
+
+        Args:
+            arm: The arm that the client trains in; one that no client has trained in yet where a module is tried.
+            client: The client, or None for one of another federation, which has never trained.
+        """
+        return ()
 
     @property
     def changes_gradient(self) -> bool:

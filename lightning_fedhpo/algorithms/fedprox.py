@@ -60,7 +60,7 @@ class FedProx(Algorithm):
         )
 
     def added_gradient(
-        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """Return the proximal term's gradient."""
         return proximal_gradient(weights, start, hyperparameters["prox_mu"])

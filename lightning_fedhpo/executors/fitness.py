@@ -16,8 +16,8 @@ from torch import nn
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import LOOP
+from lightning_fedhpo.executors.added import Added
 from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
 from lightning_fedhpo.executors.images import TOLERANCE_OF_IMAGES
@@ -80,6 +80,7 @@ def vectorized(
         if isinstance(binding.original(name), bool) or not isinstance(binding.original(name), int | float):
             raise CannotBatchError(f"the hyperparameter {name!r} is no number")
     weights = sequential.state.weights
+    added = Added.of(algorithm, sequential.untrained_arm(), clients[0])
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
     general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
@@ -98,7 +99,7 @@ def vectorized(
         [{name: _option(group, name) for name in fixed} for group in groups],
         [varying for _ in groups],
         [one.name for one in own],
-        (list(algorithm.client), algorithm.added_gradient) if algorithm.changes_gradient else None,
+        added,
         (train.tensors if train else (), val.tensors if val else ()),
         compiles=False,
         any_view=local.any_view,
@@ -114,7 +115,7 @@ def vectorized(
         batch_sizes = [int(config.get("batch_size", usual)) for config in configs]
         _check_means(programs, sequential, monitor is not None, batch_sizes)
         executor = VectorizedExecutor(sequential, programs, limits, monitor, memory, 0)
-        _prove(executor, sequential, algorithm, clients, configs, monitor is not None, LATER if proved else 1.0)
+        _prove(executor, sequential, clients, configs, monitor is not None, LATER if proved else 1.0)
     except CannotBatchError:
         raise
     except Exception as error:
@@ -223,14 +224,13 @@ def _option(group: Mapping[str, Any], name: str) -> float:
 def _prove(
     executor: VectorizedExecutor,
     sequential: SequentialExecutor,
-    algorithm: Algorithm,
     clients: Sequence[int],
     configs: Sequence[Config],
     before: bool,
     slack: float,
 ) -> None:
     """Train clients both ways for a few steps, without dropout, and compare all that comes out."""
-    arm = Arm(0, algorithm, {}, sequential.state.weights, sequential.state.buffers)
+    arm = sequential.untrained_arm()
     jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
     context = RoundContext(0, 0, needs_before=before)
     executor.programs.without_dropout = True

@@ -7,7 +7,6 @@ numbers stay the same, and where the module minds the layout they are left as th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -16,16 +15,13 @@ from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor, apart
 from lightning_fedhpo.types import Config, Job, RoundContext
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.algorithms.base import Algorithm
-
 TOLERANCE_OF_IMAGES = 1e-3
 """How far apart weights under convolutions may be that were trained in two ways, of the way that they moved: of a
 million numbers one or two lie so near to zero, or to the maximum beside them, that their gradients go elsewhere when
 they are rounded otherwise."""
 
 
-def lay_out_images(executor: SequentialExecutor, algorithm: Algorithm, client: int, config: Config) -> None:
+def lay_out_images(executor: SequentialExecutor, client: int, config: Config) -> None:
     """Have a module's images laid out so, where it has convolutions that gain and its results are the same.
 
     A module that fails on them, as it asks for a ``view`` that goes by the usual layout, is tried with copies in place
@@ -37,7 +33,7 @@ def lay_out_images(executor: SequentialExecutor, algorithm: Algorithm, client: i
         return
     if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
         return
-    arm = Arm(0, algorithm, {}, state.weights, state.buffers)
+    arm = executor.untrained_arm()
     job = Job(0, 0, client, config)
     expected = _trained(executor, job, arm)
     if expected is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.executors.added import Added
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
@@ -29,9 +30,6 @@ from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
 from lightning_fedhpo.products import Product, by_onednn, multiplying, products_in
-
-Added = Callable[[Sequence[Tensor], Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]]
-"""``Algorithm.added_gradient``."""
 
 _STRIDE = 0x632BE5AB
 
@@ -58,7 +56,7 @@ class Programs:
         options: For each parameter group the values that are the same for all jobs, by option.
         varying: For each parameter group the options of which every job has its own.
         own: The hyperparameters that the module itself reads.
-        algorithm: The algorithm's hyperparameters, and what it adds to gradients; None where it adds nothing.
+        added: What the algorithm adds to gradients; None where it adds nothing.
         columns: The training and the validation data's columns.
         compiles: Whether programs are compiled.
         any_view: Whether the module may ask for views that the layout of lanes does not allow.
@@ -73,7 +71,7 @@ class Programs:
         options: Sequence[Mapping[str, float]],
         varying: Sequence[Sequence[str]],
         own: Sequence[str],
-        algorithm: tuple[Sequence[str], Added] | None,
+        added: Added | None,
         columns: tuple[Sequence[Tensor], Sequence[Tensor]],
         compiles: bool,
         any_view: bool = False,
@@ -84,7 +82,7 @@ class Programs:
         self._options = options
         self.varying = varying
         self.own = list(own)
-        self.algorithm = algorithm
+        self.added = added
         self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
         self.compiles = compiles
         self._any_view = any_view
@@ -229,19 +227,19 @@ class Programs:
         """One step; the inputs in order.
 
         Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
-        clients received, where the algorithm asks for it; a number of each job for every varying option, hyperparameter
-        of the module and of the algorithm; the step's coefficients, group by group; each job's key and the step's
-        number, for dropout; the columns; rows, shares and sizes of the batches.
+        clients received, and what they carry, where the algorithm adds to gradients; a number of each job for every
+        varying option, hyperparameter of the module and of the algorithm; the step's coefficients, group by group; each
+        job's key and the step's number, for dropout; the columns; rows, shares and sizes of the batches.
         """
         step, update, take = self._steps["training"], self.update, _Taker(inputs)
         count = len(self.groups)
         weights = take(count)
         state = [take(update.state) for _ in range(count)]
         sums, last = take(len(self.logs["training"])), take(len(self.last_too))
-        start = take(count) if self.algorithm else []
+        start, carried = (take(count), take(self.added.carried)) if self.added else ([], [])
         varying = [dict(zip(names, take(len(names)), strict=True)) for names in self.varying]
         own = take(len(self.own))
-        added = take(len(self.algorithm[0])) if self.algorithm else []
+        numbers_added = take(len(self.added.names)) if self.added else []
         coefficients = [dict(zip(self.coefficients, take(len(self.coefficients)), strict=True)) for _ in self.varying]
         keys = take(2) if self.has_dropout else []
         columns = take(len(self.columns["training"]))
@@ -267,21 +265,22 @@ class Programs:
         def gradient_of(
             weights: list[Tensor],
             start: list[Tensor],
+            carried: list[Tensor],
             own: list[Tensor],
-            added: list[Tensor],
+            numbers_added: list[Tensor],
             examples: list[Tensor],
             shares: Tensor,
             salts: Tensor,
         ) -> tuple[list[Tensor], list[Tensor]]:
             gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, own, examples, shares, salts)
-            if self.algorithm:
-                names, add = self.algorithm
-                more = add(weights, start, dict(zip(names, added, strict=True)))
+            if self.added:
+                named = dict(zip(self.added.names, numbers_added, strict=True))
+                more = self.added.gradient(weights, start, named, carried)
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
         with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
-            gradients, logs = vmap(gradient_of)(weights, start, own, added, gathered, shares, salts)
+            gradients, logs = vmap(gradient_of)(weights, start, carried, own, numbers_added, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
                 values: Values = {**self._options[group], **varying[group], **coefficients[group]}

@@ -86,6 +86,7 @@ class SequentialExecutor:
         self._on_error = on_error
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
+        self._carried: Sequence[Tensor] = ()
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
         self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
         self._share = 1.0 / local.trainer.accumulate_grad_batches
@@ -125,7 +126,7 @@ class SequentialExecutor:
         """Take a client's first step, to look at what it leaves; :meth:`rewound` takes it back."""
         self.state.begin()
         with seeding.preserved():
-            self.receive([tensor.detach().clone() for tensor in self.state.weights], {})
+            self.receive(self.untrained_arm(), client, {})
             size, generator = self.binding.settings.batch_size, torch.Generator().manual_seed(0)
             self.local.train(self.data.examples(client, "train"), 1, size, generator, max_steps=1)
             self.local.recorder.finish()
@@ -178,11 +179,18 @@ class SequentialExecutor:
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
         return result if finite else replace(result, finite=False)
 
-    def prepare(self, job: Job, arm: Arm) -> dict[str, object]:
-        """Make the module the one that the client receives: the arm's weights, the job's hyperparameters."""
+    def prepare(self, job: Job, arm: Arm, known: bool = True) -> dict[str, object]:
+        """Make the module the one that the client receives: the arm's weights, the job's hyperparameters.
+
+        One that is not ``known``, as it is of another federation, has nothing of its own from earlier rounds.
+        """
         self.state.begin(job.round, job.arm, job.client)
-        self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client))
-        return self.receive(arm.weights, job.config)
+        self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client) if known else None)
+        return self.receive(arm, job.client if known else None, job.config)
+
+    def untrained_arm(self) -> Arm:
+        """Return an arm that begins with the module as it is."""
+        return Arm(0, self._algorithm, {}, self.state.weights, self.state.buffers)
 
     def show(self, arm: Arm) -> None:
         """Leave an arm's model in the module, with the author's values on everything that is tuned."""
@@ -192,9 +200,11 @@ class SequentialExecutor:
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
 
-    def receive(self, start: Sequence[Tensor], config: Config) -> dict[str, object]:
-        """Begin a client's training from weights that the module holds already; return the values in force."""
-        self._start = start
+    def receive(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
+        """Begin a client's training from the arm's weights, which the module holds already; return values in force."""
+        self._start = arm.weights
+        if self._algorithm.changes_gradient:
+            self._carried = self._algorithm.carried(arm, client)
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
         return self.binding.apply(config)
@@ -219,8 +229,8 @@ class SequentialExecutor:
         for tensor in self._sparse:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
-        weights = self.state.weights
-        added = self._algorithm.added_gradient(weights, self._start, self.binding.settings.algorithm)
+        weights, values = self.state.weights, self.binding.settings.algorithm
+        added = self._algorithm.added_gradient(weights, self._start, values, self._carried)
         pairs = [(w.grad, more) for w, more in zip(weights, added, strict=True) if w.grad is not None]
         if pairs:
             grads, more = zip(*pairs, strict=True)

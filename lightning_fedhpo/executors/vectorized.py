@@ -174,7 +174,8 @@ class VectorizedExecutor(SequentialExecutor):
         own = [torch.tensor(column, dtype=torch.float32) for column in zip(*(s.own for s in settings), strict=True)]
         scored = self._monitor is not None
         before = self._scores(start, own, jobs) if scored and context.needs_before else {}
-        weights = [tensor.clone() for tensor in start] if programs.algorithm else start
+        weights = [tensor.clone() for tensor in start] if programs.added else start
+        received = [*start, *programs.added.stacked(self._algorithm, jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
         sums = [torch.zeros(count) for _ in programs.logs["training"]]
         last = [torch.zeros(count) for _ in programs.last_too]
@@ -189,7 +190,7 @@ class VectorizedExecutor(SequentialExecutor):
         coefficients = self._coefficients(lanes, options)
         keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
         rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
-        per_job = [*weights, *state, *sums, *last, *(start if programs.algorithm else ()), *varying, *own, *algorithm]
+        per_job = [*weights, *state, *sums, *last, *received, *varying, *own, *algorithm]
         columns, width = programs.columns["training"], rows.shape[2]
         by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
         used, taken = per_job, count
@@ -273,7 +274,7 @@ class VectorizedExecutor(SequentialExecutor):
             batch_size=settings.batch_size,
             options=[read_options(group, programs.update.options) for group in groups],
             own=[float(used[name]) for name in programs.own],
-            algorithm=[float(settings.algorithm[name]) for name in (programs.algorithm or ((),))[0]],
+            algorithm=[float(settings.algorithm[name]) for name in (programs.added.names if programs.added else ())],
         )
 
     def _work(self, place: int, job: Job, setting: Setting, context: RoundContext) -> Work:
@@ -300,7 +301,8 @@ class VectorizedExecutor(SequentialExecutor):
         return tensors
 
     def _lanes_at_once(self, width: int) -> int:
-        kept = self._model_bytes * (3 + self.programs.update.state) + width * self._example_bytes
+        carried = self.programs.added.nbytes if self.programs.added else 0
+        kept = self._model_bytes * (3 + self.programs.update.state) + carried + width * self._example_bytes
         return max(1, self._memory // kept)
 
     def _scored_at_once(self, lanes: int) -> int:

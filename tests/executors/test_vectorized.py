@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from lightning_fedhpo import (
+    Algorithm,
     Choice,
     FederatedData,
     FederatedLoop,
@@ -92,6 +93,20 @@ class Scaled(nn.Module):
         return self.factor * x
 
 
+class Drifting(Algorithm):
+    """Every client drifts a way of its own, as control variates would make it, and the more the further the arm is."""
+
+    def __init__(self) -> None:
+        super().__init__(client={"drift": 0.5}, server={"lr": 1.0})
+
+    def carried(self, arm: Any, client: int | None) -> list[Tensor]:
+        assert client is not None
+        return [torch.full_like(weight, 0.1 * (client - 3)) + 0.2 * weight.detach() for weight in arm.weights]
+
+    def added_gradient(self, weights: Any, start: Any, hyperparameters: Any, carried: Any) -> list[Tensor]:
+        return [hyperparameters["drift"] * drift for drift in carried]
+
+
 SPACE = SearchSpace(
     client={
         "lr": Float(1e-3, 0.5, log=True),
@@ -118,6 +133,16 @@ CASES: dict[str, Any] = {
         Net(),
         [FedEx(SearchSpace(client={"prox_mu": Float(0.1, 1.0)}), configs=4)],
         {"algorithm": FedProx(), "epochs": 2},
+    ),
+    "carried": lambda: (Net(momentum=0.5), [], {"algorithm": Drifting(), "epochs": 2, "rounds": 2}),
+    "carried by arms": lambda: (
+        Net(),
+        [
+            RandomSearch(
+                SearchSpace(client={"drift": Float(0.1, 1.0)}, server={"lr": Float(0.5, 1.0)}), budget=6, max_rounds=2
+            )
+        ],
+        {"algorithm": Drifting(), "rounds": 2},
     ),
     "adam": lambda: (Net(optimizer=lambda p: torch.optim.Adam(p, lr=0.01)), [], {"epochs": 2}),
     "tuned adamw": lambda: (
@@ -189,6 +214,62 @@ def test_the_same_as_one_after_another(case: str) -> None:
         chosen = options.pop("executor", PLAIN)
         results.append(run(chosen if executor is PLAIN else executor, module, *callbacks, **options))
     agree(*results)
+
+
+@pytest.mark.parametrize("executor", ["sequential", PLAIN], ids=str)
+def test_what_clients_carry_is_added_to_their_gradients(executor: Any) -> None:
+    """Where a module's own gradient is zero, a step of SGD is the learning rate times what the client carries."""
+
+    class Still(ToyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return 0.0 * super().training_step(batch, batch_idx)
+
+    module = Still(lr=0.25, momentum=0.0)
+    start = [weight.detach().clone() for weight in module.parameters()]
+    fed = run(executor, module, algorithm=Drifting(), cohort=8)
+    assert isinstance(fed._executor, VectorizedExecutor) == (executor is PLAIN)
+    jobs = fed.result.jobs
+    total = sum(jobs["train_examples"])
+    steps = sum(n * s for n, s in zip(jobs["train_examples"], jobs["local_steps"], strict=True)) / total
+    own = (
+        sum(
+            n * s * 0.1 * (client - 3)
+            for n, s, client in zip(jobs["train_examples"], jobs["local_steps"], jobs["client"], strict=True)
+        )
+        / total
+    )
+    for weight, old in zip(fed.arms[0].weights, start, strict=True):
+        torch.testing.assert_close(weight.detach(), old - 0.25 * 0.5 * (own + 0.2 * steps * old))
+
+
+def test_clients_of_another_federation_carry_what_nobody_has_trained() -> None:
+    asked: list[int | None] = []
+
+    class Asking(Drifting):
+        def carried(self, arm: Any, client: int | None) -> list[Tensor]:
+            asked.append(client)
+            return super().carried(arm, 3 if client is None else client)
+
+    module, data = Net(), uneven()
+    fed = FederatedLoop(Asking(), cohort=4, executor="sequential")
+    trainer = quiet_trainer(1, fed)
+    trainer.fit(module, datamodule=data)
+    asked.clear()
+    fed.evaluate(trainer, module, data, split="val", clients=[5])
+    fed.evaluate(trainer, module, uneven(seed=1, fractions=(0.5, 0.3, 0.2)), split="val", clients=[5])
+    assert asked == [5, None]
+
+
+def test_a_client_that_carries_something_else_is_named() -> None:
+    class Uneven(Drifting):
+        def carried(self, arm: Any, client: int | None) -> list[Tensor]:
+            return super().carried(arm, client)[: 1 if arm.rounds and client else None]
+
+        def added_gradient(self, weights: Any, start: Any, hyperparameters: Any, carried: Any) -> list[Tensor]:
+            return [0.0 * weight for weight in weights]
+
+    with pytest.warns(UserWarning, match=r"client \d carries 1 tensors in Uneven where another carries 4"):
+        run(PLAIN, Net(), algorithm=Uneven(), rounds=2)
 
 
 def test_a_client_without_validation_examples_is_not_scored() -> None:
