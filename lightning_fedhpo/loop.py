@@ -357,6 +357,8 @@ class FederatedLoop(Callback):
         self._end_guard()
         self._end_watch(well=False)
         private.wait_for_nobody(trainer)
+        if ranks.is_lost(exception):
+            private.save_in_turn(trainer)
         if self._prepared is not None and self.arms:
             self._show_best()
 

@@ -175,11 +175,15 @@ def _saying_once(hook: Hook) -> Hook:
 def silent(error: BaseException) -> bool:
     """Whether a process other than the first has nothing to say of an error: the first one says it.
 
-    Where the first one is gone the next speaks, and on other machines every process does.
+    Where the first one is gone the next that is left speaks; where nobody can tell which that is, as on other machines,
+    every process does.
     """
     if ranks.is_first():
         return False
     if ranks.is_lost(error):
+        takes_over = ranks.takes_over()
+        if takes_over is not None:
+            return not takes_over
         return _known["parent"] is not None and (not is_orphan() or os.environ.get("LOCAL_RANK") != "1")
     return ranks.is_told(error)
 

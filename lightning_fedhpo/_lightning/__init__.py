@@ -34,7 +34,7 @@ from lightning_fedhpo._lightning.steps import (
 from lightning_fedhpo._lightning.strategy import (
     begin_alike,
     heed_sigterm,
-    save_here,
+    save_in_turn,
     share_jobs,
     wait_for_nobody,
     wants_gradient_hooks,
@@ -67,7 +67,7 @@ __all__ = [
     "overridden_around_batches",
     "publish",
     "refuse_copies",
-    "save_here",
+    "save_in_turn",
     "share_jobs",
     "started",
     "step_function",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,8 +34,8 @@ def share_jobs(trainer: AnyTrainer) -> None:
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
 
 
-_WAITING = ("barrier", "broadcast", "reduce")
-"""How a strategy's processes wait for each other."""
+_WAITING = ("barrier", "broadcast", "reduce", "save_checkpoint")
+"""What a strategy's processes wait for each other in, or leave to the first of them."""
 
 
 _ASKING = ("all_gather", "reduce", "broadcast", "reduce_boolean_decision")
@@ -72,10 +73,33 @@ def wants_gradient_hooks(strategy: Any) -> bool:
     return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
 
 
-def save_here(trainer: AnyTrainer, path: Path) -> None:
-    """Write a checkpoint from this process, although it is not the one that does so."""
-    checkpoint = trainer._checkpoint_connector.dump_checkpoint(False)
-    trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+PATIENCE = 3.0
+"""Seconds that each process after the first gives those before it to write a checkpoint, where nobody can tell which of
+them are gone."""
+
+
+def save_in_turn(trainer: AnyTrainer) -> None:
+    """Have the next process write checkpoints where the first one may be gone."""
+    if isinstance(trainer.strategy, DDPStrategy) and not trainer.is_global_zero:
+        vars(trainer.strategy)["save_checkpoint"] = partial(_save_in_turn, trainer)
+
+
+def _save_in_turn(trainer: AnyTrainer, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
+    takes_over = ranks.takes_over()
+    if takes_over is None:
+        takes_over = not _is_saved(Path(filepath), PATIENCE * trainer.global_rank)
+    if takes_over:
+        trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+
+
+def _is_saved(path: Path, seconds: float) -> bool:
+    """Wait for a process before this one to save; they all found out at the same time."""
+    began = time.time() - seconds
+    while time.time() < began + 2 * seconds:
+        if path.is_file() and path.stat().st_mtime > began:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def wait_for_nobody(trainer: AnyTrainer) -> None:

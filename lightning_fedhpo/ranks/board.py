@@ -33,8 +33,9 @@ _ALIVE = 0.2
 """Seconds between two looks whether a process that is waited for is still there."""
 _LINE = 64
 """Bytes that memory is read in: numbers of any size may lie at a multiple of them."""
-_COUNTERS = 3
-"""Numbers in front of what a process says: of the exchange, and what those of either parity are for."""
+_COUNTERS = 4
+"""Numbers in front of what a process says: of the exchange, what those of either parity are for, and whether it has
+taken over from processes before it that are gone."""
 _KNOWN = 16
 """So many kinds of messages are remembered with where they lie."""
 
@@ -180,6 +181,13 @@ class Board:
                 looked = time.monotonic()
                 if self._is_gone(other) and counter[0] < step:
                     raise LostProcessError(f"process {other} of the run is gone")
+
+    def takes_over(self) -> bool:
+        """Whether all processes before this one are gone, and none has taken over before it went: now this one has."""
+        if any(self._counters[other][3] or not self._is_gone(other) for other in range(self._rank)):
+            return False
+        self._counters[self._rank][3] = 1
+        return True
 
     def _is_gone(self, other: int) -> bool:
         try:

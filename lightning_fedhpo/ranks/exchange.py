@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from lightning_fedhpo.ranks.board import ApartError, Board, Place, able
+from lightning_fedhpo.ranks.board import ApartError, Board, LostProcessError, Place, able
 from lightning_fedhpo.ranks.members import node, rank, world
 from lightning_fedhpo.ranks.telling import told
 
@@ -51,6 +51,10 @@ def gather(value: Any, at: str, summed: Sequence[Tensor] = (), largest: Sequence
         return _gathered(value, at, summed, largest)
     except ApartError as error:
         raise told(error) from None
+    except LostProcessError:
+        board = _board()
+        _known["takes_over"] = board is not None and board.takes_over()
+        raise
 
 
 def _gathered(value: Any, at: str, summed: Sequence[Tensor], largest: Sequence[Tensor]) -> list[Any]:
@@ -193,10 +197,22 @@ _boards: dict[Any, Board | None] = {}
 """The present group of processes, and the memory that they share where they are all of one machine."""
 
 
+_known: dict[str, bool] = {}
+
+
+def takes_over() -> bool | None:
+    """Whether this process speaks and writes for those before it, which are gone; None where nobody can tell.
+
+    Told when another one was found to be gone: by the time of the question this process may have let go of all.
+    """
+    return _known.get("takes_over")
+
+
 def _board() -> Board | None:
     group = distributed.group.WORLD
     if group not in _boards:
         let_go()
+        _known.clear()
         _boards[group] = _made()
     return _boards[group]
 

@@ -121,6 +121,23 @@ def test_a_process_that_is_gone_is_missed() -> None:
         first.exchange([torch.zeros(3)])
 
 
+def test_the_next_that_is_left_takes_over_from_those_that_are_gone() -> None:
+    first, second, third = boards(3)
+    assert not second.takes_over() and not third.takes_over()
+    first.close()
+    assert not third.takes_over(), "the second is still there"
+    assert second.takes_over() and second.takes_over()
+    second.close()
+    assert not third.takes_over(), "the second has done so before it went"
+
+
+def test_one_whose_predecessors_are_all_gone_takes_over() -> None:
+    first, second, third = boards(3)
+    first.close()
+    second.close()
+    assert third.takes_over()
+
+
 def test_processes_that_exchange_different_things_are_told() -> None:
     places = ["round 3", "the end of the run", "round 3"]
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.ranks.cases import differences
+from tests.ranks.sessions import session, wait_for
 from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
@@ -74,20 +75,6 @@ def test_a_mistake_is_told_once(tmp_path: Path) -> None:
     assert done.stderr.count("Error executing job") == 1
 
 
-def _session(main: int) -> list[tuple[int, str]]:
-    """Return number and command of the processes that were started from one, it included."""
-    listed = subprocess.run(["ps", "-eww", "-o", "pid=,sid=,args="], capture_output=True, text=True, check=True).stdout
-    entries = [line.split(None, 2) for line in listed.splitlines()]
-    return [(int(entry[0]), entry[2]) for entry in entries if entry[1] == str(main) and "defunct" not in entry[2]]
-
-
-def _wait(what: Callable[[], bool], seconds: float) -> bool:
-    last = time.monotonic() + seconds
-    while not what() and time.monotonic() < last:
-        time.sleep(0.1)
-    return what()
-
-
 def _end_main(number: int) -> Callable[[int, int], None]:
     return lambda main, child: os.kill(main, number)
 
@@ -121,12 +108,12 @@ def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], told:
             start_new_session=True,
         )
     try:
-        assert _wait((folder / "checkpoints" / "last.ckpt").is_file, 60), console.read_text()
-        (child,) = [number for number, command in _session(main.pid) if "import work" in command]
+        assert wait_for((folder / "checkpoints" / "last.ckpt").is_file, 60), console.read_text()
+        (child,) = [number for number, command in session(main.pid) if "import work" in command]
         end(main.pid, child)
-        assert _wait(lambda: main.poll() is not None and not _session(main.pid), 30), "somebody is left"
+        assert wait_for(lambda: main.poll() is not None and not session(main.pid), 30), "somebody is left"
     finally:
-        for number, _ in _session(main.pid):
+        for number, _ in session(main.pid):
             os.kill(number, signal.SIGKILL)
         main.wait()
     text = console.read_text()
@@ -145,13 +132,13 @@ def test_none_is_left_that_looks_for_a_first_process_which_is_gone(tmp_path: Pat
     command = [sys.executable, "-m", "lightning_fedhpo.train", *LONG, *TWO, f"hydra.run.dir={tmp_path / 'run'}"]
     first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE)
     try:
-        while not any("import work" in command for _, command in _session(first.pid)):
+        while not any("import work" in command for _, command in session(first.pid)):
             time.sleep(0.05)
         first.kill()  # while the other one has not even read what it is to do
         last = time.monotonic() + 60
-        while (found := _session(first.pid)) and time.monotonic() < last:
+        while (found := session(first.pid)) and time.monotonic() < last:
             time.sleep(0.1)
         assert not found
         assert b"has ended before the run began" in first.communicate()[1]
     finally:
-        os.killpg(first.pid, signal.SIGKILL) if _session(first.pid) else None
+        os.killpg(first.pid, signal.SIGKILL) if session(first.pid) else None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests.ranks.sessions import session, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,3 +106,50 @@ def test_what_one_process_does_alone_ends_all_with_one_message(tmp_path: Path) -
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if line.endswith("rounds")] == ["2 rounds"] * 2
     assert done.stderr.count("ApartError: ") == 1 and "this one is at round 2, another one is not" in done.stderr
+
+
+KILLED = """
+import sys
+from pathlib import Path
+
+from lightning.pytorch.callbacks import LambdaCallback, OnExceptionCheckpoint
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+devices, rounds, checkpoint = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if sys.argv[3:] else None
+fed = FederatedLoop(cohort=4, executor="sequential")
+shared = {} if devices == 1 else {"strategy": "ddp", "devices": devices}
+begun = LambdaCallback(on_train_epoch_end=lambda trainer, module: Path("begun").touch())
+trainer = quiet_trainer(rounds, fed, begun, OnExceptionCheckpoint("."), enable_checkpointing=True, **shared)
+trainer.fit(ToyModule(), datamodule=toy_data(), ckpt_path=checkpoint)
+Path("rounds").write_text(str(len(fed.result.history)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="processes that share memory as Linux has it")
+@pytest.mark.parametrize("killed", [1, 2])
+def test_where_the_first_are_killed_the_next_one_writes_and_speaks(killed: int, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(KILLED)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    options = {"cwd": tmp_path, "env": environment}
+    kept = tmp_path / "on_exception.ckpt"
+    with (tmp_path / "console").open("w") as out:
+        command = [sys.executable, "script.py", "3", "1000000"]
+        first = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True, **options)
+    try:
+        assert wait_for((tmp_path / "begun").is_file, 60), (tmp_path / "console").read_text()
+        others = sorted(number for number, _ in session(first.pid) if number != first.pid)
+        for number in [first.pid, *others][:killed]:
+            os.kill(number, signal.SIGKILL)
+        first.wait()
+        assert wait_for(lambda: not session(first.pid), 30), "somebody is left"
+    finally:
+        for number, _ in session(first.pid):
+            os.kill(number, signal.SIGKILL)
+    text = (tmp_path / "console").read_text()
+    assert text.count("the first process of this run has ended") == 1
+    rounds = torch.load(kept, weights_only=True)["epoch"] + 3
+    done = subprocess.run([sys.executable, "script.py", "1", str(rounds), str(kept)], check=False, **options)
+    assert done.returncode == 0
+    assert (tmp_path / "rounds").read_text() == str(rounds)
