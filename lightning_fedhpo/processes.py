@@ -78,10 +78,12 @@ class Watch(threading.Thread):
 def follow() -> None:
     """Have a process that Lightning has started end with the one that started it, until a run watches both.
 
-    It may wait for that one for half an hour otherwise, where they find each other.
+    It may wait for that one for half an hour otherwise, where they find each other. Mistakes that both find before the
+    first round are the other one's to tell.
     """
     starter = os.environ.pop(_STARTER, None)  # not for what this one starts
     if starter is not None:
+        sys.excepthook = _saying_once(sys.excepthook)
         _following.append(threading.Event())
         threading.Thread(target=_follow, args=(int(starter), _following[-1]), daemon=True, name="fedhpo-follow").start()
 
