@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from torch import Tensor
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 _VIEWS = (
     "view",
@@ -36,6 +37,31 @@ def is_mutating(node: Node) -> bool:
     """Whether an operation writes to what it is given."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def written_in(graph: Graph) -> dict[Node, int]:
+    """Return the operations whose results are written to in place, and where in the graph first."""
+    written: dict[Node, int] = {}
+    for number, node in enumerate(graph.nodes):
+        for place, argument in enumerate(node.target._schema.arguments if is_mutating(node) else ()):
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                several = given if isinstance(given, list | tuple) else [given]
+                for one in several:
+                    if isinstance(one, Node):
+                        written.setdefault(origin_of(one), number)
+    return written
+
+
+def origin_of(node: Any) -> Node:
+    """Return the operation whose memory a tensor has."""
+    while node.op == "call_function" and isinstance(node.args[0], Node):
+        schema = getattr(node.target, "_schema", None)
+        shares = schema and any(one.alias_info for one in schema.returns)
+        if node.target is not operator.getitem and not shares and not is_view(node):
+            break
+        node = node.kwargs.get("out", node.args[0])
+    return node  # type: ignore[no-any-return]  # nodes lead to nodes
 
 
 def shape_of(node: Node) -> Any:

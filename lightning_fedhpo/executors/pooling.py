@@ -7,13 +7,13 @@ looks at what a ``relu`` returns, a traced step pools first, forward and backwar
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from lightning_fedhpo.executors.nodes import is_mutating, is_view, same_view
+from lightning_fedhpo.executors.nodes import is_view, origin_of, same_view, written_in
 
 aten = torch.ops.aten
 _BACKWARD = aten.max_pool2d_with_indices_backward.default
@@ -21,7 +21,7 @@ _BACKWARD = aten.max_pool2d_with_indices_backward.default
 
 def pool_first(graph: Graph) -> None:
     """Move every ``relu`` behind the pooling that alone looks at it, where nobody writes to what either sees."""
-    written = set(_written(graph))
+    written = written_in(graph).keys()
     for pool in graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices.default):
         way = _way_to(pool.args[0])
         relu, pooled, backward = way[0], _results(pool, 0), [user for one in _results(pool, 1) for user in one.users]
@@ -30,7 +30,7 @@ def pool_first(graph: Graph) -> None:
         masks = [_mask(one, relu) for one in backward if one.target is _BACKWARD]
         if len(masks) != len(backward) or None in masks or not _is_private(way, [pool, *backward, *masks]):
             continue
-        if not written & {_origin(relu.args[0]), relu, pool}:
+        if not written & {origin_of(relu.args[0]), relu, pool}:
             _move(graph, relu, pooled[0], backward, masks)
 
 
@@ -83,23 +83,3 @@ def _way_to(node: Any) -> list[Node]:
     while is_view(way[0]):
         way.insert(0, way[0].args[0])
     return way
-
-
-def _written(graph: Graph) -> Iterator[Node]:
-    """Yield the operations whose results are written to in place."""
-    for node in graph.nodes:
-        for place, argument in enumerate(node.target._schema.arguments if is_mutating(node) else ()):
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                several = given if isinstance(given, list | tuple) else [given]
-                yield from (_origin(one) for one in several if isinstance(one, Node))
-
-
-def _origin(node: Any) -> Node:
-    """Return the operation whose memory a tensor has."""
-    while node.op == "call_function" and isinstance(node.args[0], Node):
-        schema = getattr(node.target, "_schema", None)
-        if node.target is not operator.getitem and not (schema and any(one.alias_info for one in schema.returns)):
-            break
-        node = node.kwargs.get("out", node.args[0])
-    return node  # type: ignore[no-any-return]  # nodes lead to nodes

@@ -25,6 +25,7 @@ from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
 from lightning_fedhpo.executors.means import check_means
+from lightning_fedhpo.executors.native import native
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
@@ -190,7 +191,7 @@ class Programs:
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
         graph, products = self._foretold(key) or self._traced(key, inputs)
-        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else graph
+        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else native(graph)
         return multiplying(by_onednn=True)(program) if by_onednn(products) else program
 
     def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -199,7 +200,7 @@ class Programs:
         except Exception as error:
             self.compiles = False
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
-            return graph
+            return native(graph)
 
     def _foretold(self, key: tuple[str, int, int]) -> tuple[GraphModule, list[Product]] | None:
         """Return a step for a shape, and its products, without tracing it, where traces of others have told how."""
@@ -216,12 +217,19 @@ class Programs:
                 self.look_through(key[0], [weight[0].clone() for weight in inputs[: len(self.groups)]])
             with self._posed(key[0]), torch.no_grad():
                 step = self._training if key[0] == "training" else self._validation
-                graph = self.graphs[key] = trace(step, [tensor.clone() for tensor in inputs])
+                graph = self.graphs[key] = trace(
+                    step, [tensor.clone() for tensor in inputs], self._held(key[0], inputs)
+                )
             others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
             template = template_of(others)
             if template is not None:
                 self._templates[key[0]].insert(0, template)
         return graph, products_in(graph)
+
+    def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
+        """Return the places of the columns, which are the same at every step: in front of rows, shares and sizes."""
+        end = len(inputs) - (3 if stage == "training" else 2)
+        return range(end - len(self.columns[stage]), end)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """One step; the inputs in order.

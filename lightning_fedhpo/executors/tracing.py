@@ -20,14 +20,20 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lightning_fedhpo.executors.example import CannotBatchError
-from lightning_fedhpo.executors.nodes import is_mutating, is_view, name_of, same_view, shape_of
+from lightning_fedhpo.executors.nodes import is_mutating, is_view, same_view
+from lightning_fedhpo.executors.ones import leave_out_ones
 from lightning_fedhpo.executors.pooling import pool_first
 
 Program = Callable[..., Any]
 
 
-def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:
+def trace(function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence[int] = ()) -> GraphModule:
     """Return a function's operations for inputs of these shapes; the inputs may be changed by it.
+
+    Args:
+        function: The function.
+        inputs: Its inputs.
+        held: The places of inputs that will be these tensors at every call.
 
     >>> graph = trace(lambda x: [x * 1 + torch.ones(2).sum()], [torch.zeros(2)])
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
@@ -41,6 +47,8 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule
         raise CannotBatchError(f"it draws random numbers by {', '.join(drawing)}")
     with torch.no_grad():
         _fold_constants(module)
+    places = list(module.graph.find_nodes(op="placeholder"))
+    leave_out_ones(module.graph, {places[place]: inputs[place] for place in held})
     _drop_idle(module.graph)
     _share(module.graph)
     module.graph.eliminate_dead_code()
@@ -141,12 +149,7 @@ def _drop_idle(graph: Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
-        source = node.args[0]
-        if name_of(node) == "mul":
-            one = len(node.args) > 1 and node.args[1] == 1 and not isinstance(node.args[1], bool)
-            found = source if one and _dtype(node) == _dtype(source) and shape_of(node) == shape_of(source) else None
-        else:
-            found = _before(node)
+        found = _before(node)
         if found is not None:
             node.replace_all_uses_with(found)
             graph.erase_node(node)
@@ -176,7 +179,3 @@ def _share(graph: Graph) -> None:
             graph.erase_node(node)
         else:
             seen[key] = node
-
-
-def _dtype(node: Node) -> Any:
-    return getattr(node.meta.get("val"), "dtype", None)
