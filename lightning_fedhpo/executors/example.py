@@ -154,6 +154,7 @@ class ExampleStep:
         self.module = module
         self._stage = stage
         self._function = private.step_function(module, f"{stage}_step")
+        self.weights = list(weights)
         self._places = places_of(module, weights)
         self._keys = keys
         self._own = own
@@ -184,13 +185,18 @@ class ExampleStep:
 
     @contextmanager
     def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
-        """Have other weights hang in the module."""
+        """Have other weights hang in the module, which pass for parameters."""
         held = [(own, key, own[key]) for own, key, _ in self._places]
+        posed = [weight for weight in weights if not isinstance(weight, nn.Parameter)]
+        for weight in posed:
+            weight._is_param = True  # what torch asks a tensor of another kind for
         for own, key, number in self._places:
             own[key] = weights[number]
         try:
             yield
         finally:
+            for weight in posed:
+                del weight._is_param
             for own, key, weight in held:
                 own[key] = weight
 

@@ -217,9 +217,8 @@ class Programs:
                 self.look_through(key[0], [weight[0].clone() for weight in inputs[: len(self.groups)]])
             with self._posed(key[0]), torch.no_grad():
                 step = self._training if key[0] == "training" else self._validation
-                graph = self.graphs[key] = trace(
-                    step, [tensor.clone() for tensor in inputs], self._held(key[0], inputs)
-                )
+                copies, handed = [tensor.clone() for tensor in inputs], self._steps[key[0]].weights  # type: ignore[union-attr]  # there is one
+                graph = self.graphs[key] = trace(step, copies, self._held(key[0], inputs), handed)
             others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
             template = template_of(others)
             if template is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +27,16 @@ from lightning_fedhpo.executors.pooling import pool_first
 Program = Callable[..., Any]
 
 
-def trace(function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence[int] = ()) -> GraphModule:
+def trace(
+    function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence[int] = (), handed: Sequence[Tensor] = ()
+) -> GraphModule:
     """Return a function's operations for inputs of these shapes; the inputs may be changed by it.
 
     Args:
         function: The function.
         inputs: Its inputs.
         held: The places of inputs that will be these tensors at every call.
+        handed: Tensors that inputs stand in for: the function must not reach them by any other way.
 
     >>> graph = trace(lambda x: [x * 1 + torch.ones(2).sum()], [torch.zeros(2)])
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
@@ -45,6 +48,11 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence
     drawing = sorted({node.target.__name__ for node in module.graph.nodes if _draws(node)})
     if drawing:
         raise CannotBatchError(f"it draws random numbers by {', '.join(drawing)}")
+    if _memory(getattr(module, node.target) for node in module.graph.find_nodes(op="get_attr")) & _memory(handed):
+        raise CannotBatchError(
+            "its step takes weights from somewhere else than the module's own layers, as from a list of parameters: "
+            "there they are not each client's"
+        )
     with torch.no_grad():
         _fold_constants(module)
     places = list(module.graph.find_nodes(op="placeholder"))
@@ -102,6 +110,11 @@ def copied(graph: Graph) -> float:
             counts[node.target] += node.meta["val"].numel()
     clones, convolutions = counts.values()
     return clones / convolutions if convolutions else 0.0
+
+
+def _memory(tensors: Iterable[Any]) -> set[int]:
+    """Return what tells tensors, and views of them, from others."""
+    return {int(tensor.untyped_storage()._cdata) for tensor in tensors if isinstance(tensor, Tensor)}
 
 
 def _draws(node: Node) -> bool:
