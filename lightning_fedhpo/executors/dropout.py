@@ -7,7 +7,7 @@ from torch's generator; their distribution does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ _BITS = (1 << 31) - 1
 _READING = {
     getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")
 }
-_CHANNELWISE = {functional.dropout1d: 1, functional.dropout2d: 2, functional.dropout3d: 3}
+_CHANNELWISE = {functional.dropout1d: 3, functional.dropout2d: None, functional.dropout3d: 5}
+"""Dropouts of whole channels, and how many dimensions these have with that of examples; one takes any number."""
 
 
 def mixed(state: Tensor) -> Tensor:
@@ -64,6 +65,7 @@ class HashedDropout(TorchFunctionMode):
     Attributes:
         salt: A number for the example; None makes every dropout the identity.
         met: Whether there was a dropout in training.
+        dropped: What would have been dropped out from, where no example has a number.
     """
 
     def __init__(self, traced: bool = True) -> None:
@@ -71,6 +73,7 @@ class HashedDropout(TorchFunctionMode):
         self.salt: Tensor | None = None
         self._traced = traced
         self.met = False
+        self.dropped: list[Tensor] = []
         self._layers = 0
 
     def begin(self, salt: Tensor | None) -> None:
@@ -88,11 +91,11 @@ class HashedDropout(TorchFunctionMode):
             raise CannotBatchError("its step hooks into gradients, of a batch's examples together")
         if func is not functional.dropout and func not in _CHANNELWISE:
             return func(*args, **kwargs)
-        return self._dropout(_CHANNELWISE.get(func), *args, **kwargs)
+        return self._dropout(func, *args, **kwargs)
 
     def _dropout(
         self,
-        channelwise: int | None,
+        func: Callable[..., Any],
         input: Tensor,
         p: Any = 0.5,
         training: bool = True,
@@ -102,10 +105,24 @@ class HashedDropout(TorchFunctionMode):
             return input
         self.met = True
         if self.salt is None:
+            self.dropped.append(input)
             return input
         layer, self._layers = self._layers, self._layers + 1
-        shape = list(input.shape)
-        if channelwise is not None:
-            shape[-channelwise:] = [1] * channelwise
-        scaled = input * keep_mask(self.salt, layer, shape, p) / (1 - p)
-        return torch.where(torch.as_tensor(p) < 1, scaled, torch.zeros_like(input))
+        scaled = input * keep_mask(self.salt, layer, _mask_shape(func, input.shape), p) / (1 - p)
+        found = torch.where(torch.as_tensor(p) < 1, scaled, torch.zeros_like(input))
+        return input.copy_(found) if inplace else found
+
+
+def _mask_shape(func: Callable[..., Any], shape: Sequence[int]) -> list[int]:
+    """Return what is kept or dropped as one: elements, or channels as torch sees them.
+
+    >>> _mask_shape(functional.dropout2d, (1, 4, 3, 3)), _mask_shape(functional.dropout2d, (1, 4))
+    ([1, 4, 1, 1], [1, 4])
+    >>> _mask_shape(functional.dropout1d, (2, 4)), _mask_shape(functional.dropout, (1, 4, 2))
+    ([2, 1], [1, 4, 2])
+    """
+    if func not in _CHANNELWISE:
+        return list(shape)
+    batched = _CHANNELWISE[func] in (None, len(shape))
+    kept = 2 if batched else 1  # without a dimension of examples the first one is taken for channels
+    return [*shape[:kept], *[1] * (len(shape) - kept)]

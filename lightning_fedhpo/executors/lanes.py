@@ -133,7 +133,7 @@ def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[I
     >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
     >>> lanes = lay_out(work, 2, lambda one: [np.arange(len(one.owned))] * one.epochs)
     >>> lanes.rows.tolist(), lanes.shares.tolist(), lanes.active
-    ([[[7, 8], [5, 5]], [[9, 7], [5, 5]]], [[[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]], [2, 1])
+    ([[[7, 8], [5, 5]], [[9, 9], [5, 5]]], [[[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]], [2, 1])
     """
     steps = work[0].steps
     count = max(count, len(work))
@@ -142,7 +142,7 @@ def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[I
     sizes = np.zeros((count, steps), dtype=np.float32)
     for lane, one in enumerate(work):
         pattern, counts = _pattern(one.used, one.batch_size, one.batches, size)
-        rows[lane] = one.owned[0]  # what pads is an example of the client's own
+        rows[lane] = one.owned[0]
         passes, mine = (one.epochs, one.batches), slice(one.steps)
         order = np.stack(orders(one))[:, : one.used]
         _place(rows[lane, mine].reshape(*passes, size), one.owned[order], one.batch_size)
@@ -185,10 +185,16 @@ def _pattern(used: int, batch_size: int, batches: int, size: int) -> tuple[Float
 
 
 def _place(target: Ints, rows: Ints, batch_size: int) -> None:
-    """Put the rows of every pass into its batches."""
+    """Put the rows of every pass into its batches.
+
+    What pads a batch is an example of its own: the loss of another one might be infinite, and zero times that is nan.
+    """
     passes, used = rows.shape
     full, rest = divmod(used, batch_size)
     if full:
-        target[:, :full, :batch_size] = rows[:, : full * batch_size].reshape(passes, full, batch_size)
+        batches = rows[:, : full * batch_size].reshape(passes, full, batch_size)
+        target[:, :full, :batch_size] = batches
+        target[:, :full, batch_size:] = batches[:, :, :1]
     if rest:
         target[:, full, :rest] = rows[:, full * batch_size :]
+        target[:, full, rest:] = rows[:, full * batch_size, None]

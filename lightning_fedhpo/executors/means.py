@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from lightning_fedhpo.executors.dependence import examples_behind
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.tape import Of, Operation, Tape
 
@@ -137,8 +138,9 @@ class Mixed:
     why: str
 
 
-Step = Callable[[Sequence[Tensor]], Mapping[str, Tensor]]
-"""From a batch's columns to what comes of it: a loss, and what is logged, by what they are called."""
+Step = Callable[[Sequence[Tensor]], tuple[Mapping[str, Tensor], Sequence[Tensor]]]
+"""From a batch's columns to what comes of it, a loss and what is logged, by what they are called, and to the tensors
+some of whose elements are dropped out."""
 
 
 @torch.no_grad()
@@ -151,30 +153,37 @@ def check_means(step: Step, columns: Sequence[Tensor], weights: Sequence[Tensor]
         weights: What the step must not write to.
 
     >>> columns = [torch.tensor([[0.5], [2.0]])]
-    >>> check_means(lambda batch: {"its loss": batch[0].square().mean()}, columns, [])
-    >>> check_means(lambda batch: {"its loss": batch[0].mean().square()}, columns, [])
+    >>> check_means(lambda batch: ({"its loss": batch[0].square().mean()}, []), columns, [])
+    >>> check_means(lambda batch: ({"its loss": batch[0].mean().square()}, []), columns, [])
     Traceback (most recent call last):
     lightning_fedhpo.executors.example.CannotBatchError: its loss is no mean over the batch's examples: `pow` follows \
 on their mean
     """
-    tapes, found = [], []
-    for size in SIZES:
-        rows = torch.arange(size) % len(columns[0])
-        batch = [column[rows] for column in columns]
-        with Tape(batch, weights) as tape:
+    found = []
+
+    def run(rows: Sequence[int], keeps_values: bool = True) -> Tape:
+        batch = [column[torch.tensor(rows)] for column in columns]
+        tape = Tape(batch, weights, keeps_values)
+        with tape:
             found.append(step(batch))
-        tapes.append(tape)
-    looked = _Look(tapes[0], tapes[1], columns)
-    for what, value in found[0].items():
-        kind = looked.kinds.get(tapes[0].number(value), Kind.FIXED)
+        return tape
+
+    one, other = (run([place % len(columns[0]) for place in range(size)], keeps_values=False) for size in SIZES)
+    (values, dropped), (_, dropped_too) = found
+    looked = _Look(one, other, columns, examples_behind(run, SIZES[0], len(columns[0])))
+    for what, value in values.items():
+        kind = looked.kinds.get(one.number(value), Kind.FIXED)
         if isinstance(kind, Mixed):
             raise CannotBatchError(f"{what} is no mean over the batch's examples: {kind.why}")
+    for mine, its in zip(dropped, dropped_too, strict=True):
+        if looked.kinds.get(one.number(mine), Kind.FIXED) is Kind.FIXED and not _scaled(mine, its):
+            raise CannotBatchError("it drops out what is no example's own, as weights, by one mask for a batch")
 
 
 class _Look:
     """Goes through the operations of two batches, and tells of every tensor of the first how it depends on examples."""
 
-    def __init__(self, tape: Tape, other: Tape, whole: Sequence[Tensor]) -> None:
+    def __init__(self, tape: Tape, other: Tape, whole: Sequence[Tensor], examples: Sequence[Sequence[Tensor]]) -> None:
         self._tape, self._other, self._whole = tape, other, whole
         self.kinds: dict[int, Kind | Mixed] = dict.fromkeys(tape.columns, Kind.ROWS)
         self._made: dict[int, Operation] = {}
@@ -185,14 +194,17 @@ class _Look:
             one.func is not two.func or len(one.made) != len(two.made) for one, two in pairs
         ):
             raise CannotBatchError("its step does not do the same with batches of all sizes")
-        for one, two in zip(tape.operations, other.operations, strict=True):
-            self._note(one, two)
+        for one, two, behind in zip(tape.operations, other.operations, examples, strict=True):
+            self._note(one, two, behind)
 
-    def _note(self, one: Operation, two: Operation) -> None:
+    def _note(self, one: Operation, two: Operation, behind: Sequence[Tensor]) -> None:
         for place, (mine, others) in enumerate(zip(one.made, two.made, strict=True)):
             scaled = _scaled(self._tape.tensors[mine], self._other.tensors[others])
             self._made.setdefault(mine, one)
-            kind = self.kinds[mine] = self._kind(one, two, scaled, place)
+            kind = self._kind(one, two, scaled, place)
+            if kind is Kind.ROWS and bool((behind[place] > 1).any()):
+                kind = Mixed(f"`{one.name}` brings examples together")
+            self.kinds[mine] = kind
             if one.func._schema.is_mutable:
                 self._written(mine, kind)
 
@@ -272,6 +284,8 @@ class _Look:
 
     def _brings_together(self, one: Operation, two: Operation, scaled: Sequence[int]) -> bool:
         """Whether an operation goes along the dimension in which examples lie beside each other."""
+        if one.name == "embedding" and len(one.args) > 3 and one.args[3]:  # scale_grad_by_freq
+            return True
         across = one.name in _ACROSS
         if not across and "batch_norm" not in one.name:
             return False

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
+from torch.autograd import Function
 from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
@@ -121,9 +122,9 @@ class Programs:
         """Raise unless a batch's loss and figures are means of its examples', by the operations they are made of."""
         self._looked_through.add(stage)
 
-        def step(columns: Sequence[Tensor]) -> dict[str, Tensor]:
-            with HashedDropout():
-                return self._on_batch(stage, weights, columns)
+        def step(columns: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
+            with HashedDropout() as dropout:
+                return self._on_batch(stage, weights, columns), dropout.dropped
 
         with self._posed(stage):
             check_means(step, self.columns[stage], weights)
@@ -336,13 +337,33 @@ class Programs:
         for child in modes:
             vars(child)["training"] = False
         try:
-            with private.trainer_unreachable(module, _reads_trainer), untouched(module):
+            functions = _without_own_functions() if stage == "training" else nullcontext()
+            with private.trainer_unreachable(module, _reads_trainer), untouched(module), functions:
                 yield
         finally:
             for child in modes:
                 vars(child)["training"] = True
         if _generators() != drawn:
             raise CannotBatchError("its step draws random numbers")
+
+
+@contextmanager
+def _without_own_functions() -> Iterator[None]:
+    """Refuse functions whose backward pass their author has written: nothing tells that it keeps examples apart."""
+
+    def apply(cls: Any, *arguments: Any, **options: Any) -> Any:
+        if cls.__module__.partition(".")[0] in ("torch", __name__.partition(".")[0]):
+            return kept.__func__(cls, *arguments, **options)
+        raise CannotBatchError(
+            f"it has an autograd function of its own, {cls.__name__}, whose backward pass cannot be looked through"
+        )
+
+    kept = vars(Function)["apply"]
+    Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]  # put back below
+    try:
+        yield
+    finally:
+        Function.apply = kept  # type: ignore[method-assign]  # as above
 
 
 def _generators() -> Any:

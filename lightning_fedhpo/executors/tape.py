@@ -56,10 +56,16 @@ class Tape(TorchDispatchMode):
     Args:
         columns: The batch.
         weights: The weights.
+        keeps_values: Whether to keep what every operation has returned, too, as it was then.
+
+    Attributes:
+        values: What the operations have returned.
     """
 
-    def __init__(self, columns: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    def __init__(self, columns: Sequence[Tensor], weights: Sequence[Tensor], keeps_values: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self._keeps_values = keeps_values
+        self.values: list[list[Tensor]] = []
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self._numbers: dict[int, int] = {}
@@ -82,6 +88,9 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         given, named = tree_map_only(Tensor, lambda tensor: Of(self.number(tensor)), (args, kwargs))
         found = func(*args, **kwargs)
-        made = [self.number(leaf) for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+        if self._keeps_values:
+            self.values.append([tensor.detach().clone() for tensor in tensors])
+        made = [self.number(tensor) for tensor in tensors]
         self.operations.append(Operation(func, given, named, made))
         return found

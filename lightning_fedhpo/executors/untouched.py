@@ -6,12 +6,13 @@ keeps from step to step is a reason not to batch it.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +20,7 @@ from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.traces import differ, entries_of, refill
 
 _CONTAINERS = (dict, list, deque, set)
+_DICTS = frozenset({dict, OrderedDict})
 
 
 @contextmanager
@@ -55,45 +57,74 @@ _NOT_THE_AUTHORS = frozenset(
 _PLAIN = frozenset({bool, int, float, str, torch.device, torch.dtype})
 """What is the same where it is equal."""
 _NUMBERS = (bool, int, float, str)
-_LEAVES = (nn.Module, torch.Tensor, type)
-_DEPTH = 2
+_LEAVES = (nn.Module, torch.Tensor, type, FunctionType, ModuleType)
+_DEPTH = 8
+_ENTRIES = 4096
+"""A container with more entries is neither looked into nor put back."""
 
 
 def fingerprint(module: nn.Module) -> int:
     """Return a number that is another one when a module's make-up, or what its layers hold, is replaced.
 
-    What is written to in place, tensors and the insides of nested objects beyond two levels, is not seen.
+    What hangs in the author's own objects and containers is seen, some levels deep; what is written to tensors is not.
 
     >>> layer = nn.Linear(2, 2)
+    >>> layer.settings = {"loss": {"scale": 1.0}}
     >>> before = fingerprint(layer)
-    >>> layer.scale = 0.5
+    >>> layer.settings["loss"]["scale"] = 0.5
     >>> fingerprint(layer) == before
     False
     """
     found: list[Any] = [id(value) for value in vars(type(module)).values()]
     found += [parameter.requires_grad for parameter in module.parameters()]
+    seen: set[int] = set()
     for layer in module.modules():
-        _note(vars(layer), _DEPTH, found)
+        _note_named(vars(layer), _DEPTH, found, seen)
     return hash(tuple(found))
 
 
-def _note(held: dict[str, Any], depth: int, found: list[Any]) -> None:
+def _note_named(held: Mapping[str, Any], depth: int, found: list[Any], seen: set[int]) -> None:
     """Add what a namespace holds to what was found; called in every round, for every attribute."""
     for name, value in held.items():
-        if name in _NOT_THE_AUTHORS:
-            continue
-        kind = type(value)
-        found += (name, value if kind in _PLAIN or isinstance(value, _NUMBERS) else id(value))
-        if kind in _PLAIN or value is None or not depth:
-            continue
-        if isinstance(value, dict):
-            found.append(len(value))
-            if value:
-                found += [key if type(key) is str else (repr(key),) for key in value]
-                found += map(id, value.values())
-        elif not isinstance(value, _LEAVES) and hasattr(value, "__dict__"):
-            _note(vars(value), depth - 1, found)
-    found.append(None)  # the end; nothing above is None
+        if name not in _NOT_THE_AUTHORS:
+            found.append(name)
+            _note(value, depth, found, seen)
+    found.append(None)  # the end
+
+
+def _note(value: Any, depth: int, found: list[Any], seen: set[int]) -> None:
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, _NUMBERS):
+        found.append(value)
+        return
+    if value is None or (kind in _DICTS and not value):  # most of what a layer holds: hooks that nobody has
+        found.append(kind)
+        return
+    found.append(id(value))
+    if isinstance(value, _LEAVES) or not depth or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict):
+        found.append(len(value))
+        if len(value) <= _ENTRIES:
+            for key, one in value.items():
+                found.append(key if type(key) is str else repr(key))
+                _note(one, depth - 1, found, seen)
+    elif isinstance(value, (*_CONTAINERS, tuple, frozenset)):
+        found.append(len(value))
+        for one in value if len(value) <= _ENTRIES else ():
+            _note(one, depth - 1, found, seen)
+    elif isinstance(value, np.ndarray):
+        found.append(value.tobytes() if value.size <= _ENTRIES and not value.dtype.hasobject else value.shape)
+    elif kind.__module__.partition(".")[0] not in _FOREIGN:
+        _note_named(getattr(value, "__dict__", {}), depth - 1, found, seen)
+        for slot in (slot for base in kind.__mro__ for slot in _slots(base)):
+            _note(getattr(value, slot, None), depth - 1, found, seen)
+
+
+def _slots(kind: type) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    return [slots] if isinstance(slots, str) else slots
 
 
 _KEPT_DEPTH = 4
@@ -146,10 +177,6 @@ def _keep(path: str, of: Any, held: Any, depth: int, kept: dict[int, _Kept]) -> 
 
 def _is_the_authors(value: Any) -> bool:
     """Whether a value is an object of the author's, with attributes of its own."""
-    if isinstance(value, (*_LEAVES, FunctionType, ModuleType)) or not hasattr(value, "__dict__"):
+    if isinstance(value, _LEAVES) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.partition(".")[0] not in _FOREIGN
-
-
-_ENTRIES = 4096
-"""A container with more entries is not put back."""

@@ -193,14 +193,23 @@ class VectorizedExecutor(SequentialExecutor):
         per_job = [*weights, *state, *sums, *last, *received, *varying, *own, *algorithm]
         columns, width = programs.columns["training"], rows.shape[2]
         by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
-        used, taken = per_job, count
+        used, taken, busy = per_job, count, lanes.active[0]
+        finished: list[tuple[slice, list[Tensor]]] = []
+        outcome = [*weights, *sums, *last]
         for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
             wanted = count_of_lanes(active)
+            if active < min(busy, wanted):  # done, and computed on beside others
+                done = slice(active, min(busy, wanted))
+                finished.append((done, [tensor[done].clone() for tensor in outcome]))
+            busy = active
             if wanted < taken:
                 taken, used = wanted, [tensor[:wanted] for tensor in per_job]
             *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
             programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
+        for done, kept in finished:  # a rate of zero leaves weights alone but where their gradient is infinite
+            for tensor, own_outcome in zip(outcome, kept, strict=True):
+                tensor[done] = own_outcome
         total = torch.from_numpy(lanes.sizes.sum(axis=0))
         train = _named(programs.logs["training"], [(one / total).tolist() for one in sums])
         for name, held in zip(programs.last_too, last, strict=True):

@@ -110,6 +110,7 @@ MEANS: dict[str, Loss] = {
     "gathered": lambda x, y: -out(x).log_softmax(1).gather(1, y[:, None]).mean(),
     "scattered": scattered,
     "into a buffer": into_a_buffer,
+    "in another order": lambda x, y: out(x[torch.arange(len(y)).flip(0)]).square().mean(),
     "triplets": lambda x, y: functional.triplet_margin_loss(x, 2 * x, 3 * x),
     "cosine": lambda x, y: 1 - functional.cosine_similarity(x, x + 1).mean(),
     "sequences": lambda x, y: entropy(out(x)[:, :, None].expand(-1, -1, 4), y[:, None].expand(-1, 4)),
@@ -144,6 +145,22 @@ OTHERS: dict[str, tuple[str, Loss]] = {
         lambda x, y: plain(x, y) + 1e-9 * out(x).softmax(0).square().mean(),
     ),
     "neighbours": ("`flip` brings", lambda x, y: functional.mse_loss(x, 0.9 * x + 1e-9 * x.flip(0))),
+    "shifted, not yet counted": (
+        "`sub` brings",
+        lambda x, y: plain(x, y) + 0.0 * (x - x[torch.arange(len(y)) - 1]).abs().mean(),
+    ),
+    "mixed by a matrix": (
+        "brings",
+        lambda x, y: plain(x, y) + 0.0 * ((torch.eye(len(y)) + 0.5) @ x).abs().mean(),
+    ),
+    "mixed by a convolution": (
+        "`convolution` brings",
+        lambda x, y: plain(x, y) + 0.0 * functional.conv1d(x.t()[:, None], torch.ones(1, 1, 3), padding=1).abs().mean(),
+    ),
+    "by how often words come": (
+        "`embedding` brings",
+        lambda x, y: functional.embedding(y, WEIGHT, scale_grad_by_freq=True).abs().mean(),
+    ),
     "all but the first": ("`slice` brings", lambda x, y: (x[1:] - x[:-1]).abs().mean()),
     "batch norm": ("batch_norm` brings", lambda x, y: functional.batch_norm(x, None, None, training=True).abs().mean()),
     "the hardest": ("makes something else", lambda x, y: each(out(x), y).topk(2)[0].mean()),
@@ -155,7 +172,7 @@ OTHERS: dict[str, tuple[str, Loss]] = {
 
 
 def look(loss: Loss, columns: Sequence[Tensor]) -> None:
-    check_means(lambda batch: {"its loss": loss(*batch)}, columns, [WEIGHT])
+    check_means(lambda batch: ({"its loss": loss(*batch)}, []), columns, [WEIGHT])
 
 
 @pytest.mark.parametrize("name", MEANS)
@@ -184,3 +201,24 @@ def test_labels_that_are_left_out_are_looked_for_in_all_of_the_data() -> None:
 def test_bytes_are_no_label_that_is_left_out() -> None:
     bytes_of_labels = torch.full((50,), 156, dtype=torch.uint8)  # -100 by eight bits
     look(lambda x, y: functional.nll_loss(torch.cat([out(x)] * 60, 1), y), [INPUTS, bytes_of_labels])
+
+
+@pytest.mark.parametrize(
+    ("dropped", "is_fine"),
+    [
+        (lambda x: WEIGHT, False),
+        (lambda x: torch.ones(1, 6), False),
+        (lambda x: x, True),
+        (lambda x: x @ WEIGHT.t(), True),
+        (lambda x: torch.ones_like(x), True),
+    ],
+)
+def test_only_what_is_an_examples_own_may_be_dropped_out(dropped: Callable[[Tensor], Tensor], is_fine: bool) -> None:
+    def step(batch: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
+        return {"its loss": plain(*batch)}, [dropped(batch[0])]
+
+    if is_fine:
+        check_means(step, [INPUTS, LABELS], [WEIGHT])
+        return
+    with pytest.raises(CannotBatchError, match="drops out what is no example's own"):
+        check_means(step, [INPUTS, LABELS], [WEIGHT])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
@@ -118,7 +121,17 @@ SPACE = SearchSpace(
     server={"lr": Float(0.5, 1.0)},
 )
 
+
+class Decays(Net):
+    """A module that decays what passes for a parameter."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        own = [weight for weight in self.net.parameters() if isinstance(weight, nn.Parameter)]
+        return super().training_step(batch, batch_idx) + 0.1 * sum(weight.square().sum() for weight in own)
+
+
 CASES: dict[str, Any] = {
+    "parameters by their kind": lambda: (Decays(), [], {"epochs": 2}),
     "plain": lambda: (Net(), [], {}),
     "several rounds": lambda: (Net(), [], {"rounds": 3}),
     "scores before": lambda: (Net(), [], {"score_before": True}),
@@ -329,13 +342,105 @@ def test_a_job_does_not_depend_on_what_is_computed_beside_it() -> None:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_an_attribute_that_a_callback_changes_counts_from_the_next_round() -> None:
-    class Scales(Callback):
-        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-            pl_module.scale = 1.0 / (1 + trainer.current_epoch)
+class Slotted:
+    __slots__ = ("scale",)
 
-    results = [run(executor, Net(), Scales(), rounds=3) for executor in ("sequential", PLAIN)]
+
+def slotted() -> Slotted:
+    made = Slotted()
+    made.scale = 1.0
+    return made
+
+
+HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any, float], None]]] = {
+    "a number": (lambda: 1.0, lambda held: held, lambda held, value: None),
+    "a dict of lists": (lambda: {"a": [1.0]}, lambda h: h["a"][0], lambda h, value: h["a"].__setitem__(0, value)),
+    "OmegaConf's": (
+        lambda: OmegaConf.create({"loss": {"scale": 1.0}}),
+        lambda h: h.loss.scale,
+        lambda h, value: setattr(h.loss, "scale", value),
+    ),
+    "an object's object": (
+        lambda: SimpleNamespace(of=SimpleNamespace(of=SimpleNamespace(scale=1.0))),
+        lambda h: h.of.of.scale,
+        lambda h, value: setattr(h.of.of, "scale", value),
+    ),
+    "objects in a list": (lambda: [slotted()], lambda h: h[0].scale, lambda h, value: setattr(h[0], "scale", value)),
+    "an array": (lambda: np.ones(2), lambda h: float(h[0]), lambda h, value: h.__setitem__(0, value)),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_what_a_callback_changes_in_a_module_counts_from_the_next_round(kind: str) -> None:
+    make, read, write = HELD[kind]
+
+    class Scaling(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = make()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return read(self.held) * self.net(x)
+
+    class Changes(Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            value = 1.0 / (1 + trainer.current_epoch)
+            if isinstance(pl_module.held, float):
+                pl_module.held = value
+            else:
+                write(pl_module.held, value)
+
+    results = [run(executor, Scaling(), Changes(), rounds=3) for executor in ("sequential", PLAIN)]
     agree(*results)
+    plain = run(PLAIN, Scaling(), rounds=3)
+    assert not torch.allclose(plain.arms[0].weights[0], results[0].arms[0].weights[0], rtol=1e-3)
+
+
+def test_a_client_that_is_done_is_not_spoilt_by_what_is_computed_beside_it() -> None:
+    """A client whose weights have left the range of a loss ends as it would alone, however long others go on."""
+
+    class Squares(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            return (self(x)[:, 0] - y).pow(4).mean()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            x, y = batch
+            self.log("val_loss", ((self(x)[:, 0] > 0) == (y > 0)).float().mean())
+
+    space = SearchSpace(
+        client={"lr": Float(0.01, 100.0, log=True), "batch_size": Choice([2, 8, 16]), "epochs": Int(1, 4)}
+    )
+    x, y = toy_tensors(200)
+    owner = np.repeat(np.arange(8), [5, 6, 7, 9, 13, 20, 40, 100])
+    found = []
+    for executor in ("sequential", PLAIN):
+        data = FederatedData((x, y), Natural(owner), batch_size=8)
+        search = RandomSearch(space, budget=24, max_rounds=2)
+        with pytest.warns(UserWarning, match="not finite"):
+            found.append(run(executor, Squares(), search, data=data, cohort=8, rounds=2))
+    one, other = found
+    assert type(other._executor) is VectorizedExecutor
+    dropped = [row["dropped"] for row in one.result.jobs]
+    assert dropped == [row["dropped"] for row in other.result.jobs]
+    assert 0.1 < np.mean(dropped) < 0.9
+    for row, twin in zip(one.result.jobs, other.result.jobs, strict=True):
+        if not row["dropped"] and row["round"] == 0:
+            assert twin["score_after"] == pytest.approx(row["score_after"], abs=0.35), "of few examples"
+
+
+def test_dropout_in_place_drops_what_others_look_at() -> None:
+    class InPlace(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            x = x.clone()
+            functional.dropout(x, 0.5, self.training, inplace=True)
+            self.log("dropped", (x == 0).float().mean())
+            return functional.cross_entropy(self(x), y)
+
+    fed = run(PLAIN, InPlace(), cohort=8, epochs=4)
+    assert type(fed._executor) is VectorizedExecutor
+    assert 0.4 < fed.result.history["train/dropped"][0] < 0.6
 
 
 class Counts(Net):
@@ -383,6 +488,44 @@ class Records(Net):
         return super().training_step(batch, batch_idx)
 
 
+class Listed(Net):
+    """A module that holds weights in a list, beside where they started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = [(weight, weight.detach().clone()) for weight in self.net.parameters()]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        near = sum((weight - start).square().sum() for weight, start in self.pairs)
+        return super().training_step(batch, batch_idx) + 0.0 * near
+
+
+class Connections(nn.Linear):
+    """A layer whose weights are dropped out, by one mask for a batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, functional.dropout(self.weight, 0.3, self.training), self.bias)
+
+
+class Reverses(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient / gradient.norm()
+
+
+class Reversed(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return Reverses.apply(self.net(x))
+
+
 class Items(Dataset[Any]):
     """Examples that are fetched one by one."""
 
@@ -407,6 +550,9 @@ REASONS: dict[str, Any] = {
     "what it logs as 'size'": (Records, None),
     "moves the buffers": (lambda: Net(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), None),
     "no batched step of RMSprop": (lambda: Net(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01)), None),
+    "somewhere else than the module's own layers": (Listed, None),
+    "an autograd function of its own, Reverses": (Reversed, None),
+    "drops out what is no example's own": (lambda: Net(nn.Sequential(Connections(6, 3))), None),
     "not made of tensors": (Net, lambda: FederatedData(Items(), Iid(4), batch_size=8)),
 }
 
