@@ -15,7 +15,7 @@ optimizers in order, and goes over ``lr``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ class Target:
     """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
     assign: Callable[[Any], None] | None = None
     """Where the module itself reads the value: writes whatever it is given, unchecked."""
+    rounded: Callable[[Any], Any] = lambda value: value
+    """Returns what is held of a value: a tensor has its own digits."""
 
 
 @dataclass
@@ -107,7 +109,7 @@ class Binding:
             elif target.restore is not None:
                 target.restore()
             used[name] = held = target.read()
-            if name in config and held is not config[name] and held != config[name]:
+            if name in config and held is not config[name] and held != target.rounded(config[name]):
                 raise ValueError(
                     f"hyperparameter {name!r} was set to {config[name]!r}, but {target.where} holds {held!r}: it would "
                     "not take effect. Bind another name, or make the attribute keep what is assigned to it."
@@ -260,7 +262,10 @@ def _attribute_target(module: nn.Module, path: str) -> Target:
         if held.numel() != 1:
             raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
         tensor = held
-        return _restoring(lambda value: _fill(tensor, value), tensor.item, path)
+        target = _restoring(lambda value: _fill(tensor, value), tensor.item, path)
+        if not tensor.is_floating_point():
+            return target
+        return replace(target, rounded=lambda value: torch.tensor(value, dtype=tensor.dtype).item())
     if isinstance(owner, MutableMapping | list):
         slot: Any = int(last) if isinstance(owner, list) else last
         return _restoring(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], path)

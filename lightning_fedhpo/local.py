@@ -65,6 +65,7 @@ class LocalTraining:
         channels_inside: Whether training and validation get images with channels innermost.
         any_view: Whether it may ask for views of them that this layout does not allow.
         by_onednn: Whether products of matrices are left to oneDNN.
+        besides: What there is in a step beside loss, backward and optimizer.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class LocalTraining:
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
         self._custom_eval = any(_overrides_mode(child) for child in self._modules)
-        self._bare = private.trains_plainly(trainer, module)
+        self.besides = private.besides_plain_steps(trainer, module)
+        self._bare = not self.besides
         self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
         self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None

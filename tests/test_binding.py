@@ -122,6 +122,20 @@ def test_values_that_cannot_be(name: str, value: Any, message: str) -> None:
         binding.apply({name: value})
 
 
+def test_a_tensor_holds_a_value_with_the_digits_that_it_has() -> None:
+    module, binding, _ = bound("module.temperature")
+    assert binding.apply({"module.temperature": 0.001})["module.temperature"] == module.temperature.item() != 0.001
+
+
+def test_a_tensor_of_whole_numbers_does_not_hold_others() -> None:
+    layer = nn.Linear(1, 1)
+    layer.register_buffer("count", torch.tensor(3))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    binding = Binding(layer, LocalOptimizers([optimizer], []), LocalSettings(), ["module.count"])
+    with pytest.raises(ValueError, match="holds 0: it would not take effect"):
+        binding.apply({"module.count": 0.5})
+
+
 def test_an_attribute_that_does_not_keep_its_value_is_an_error() -> None:
     class Stubborn(nn.Module):
         def __init__(self) -> None:

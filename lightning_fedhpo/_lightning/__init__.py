@@ -11,10 +11,10 @@ from lightning_fedhpo._lightning.launchers import children_run, refuse_copies, s
 from lightning_fedhpo._lightning.loops import RoundsLoop, install
 from lightning_fedhpo._lightning.modules import (
     ModuleHooks,
+    besides_plain_steps,
     guard_loading,
     overridden_around_batches,
     trainer_unreachable,
-    trains_plainly,
 )
 from lightning_fedhpo._lightning.schedulers import LocalSchedulers
 from lightning_fedhpo._lightning.steps import (
@@ -42,6 +42,7 @@ from lightning_fedhpo._lightning.strategy import (
 )
 
 __all__ = [
+    "besides_plain_steps",
     "AnyTrainer",
     "LocalSchedulers",
     "ModuleHooks",
@@ -72,7 +73,6 @@ __all__ = [
     "started",
     "step_function",
     "trainer_unreachable",
-    "trains_plainly",
     "wait_for_nobody",
     "waits_for_validation",
     "wants_gradient_hooks",

@@ -157,27 +157,27 @@ def overridden_around_batches(module: LightningModule) -> list[str]:
     return hooks + (["log"] if type(module).log is not LightningModule.log or "log" in vars(module) else [])
 
 
-def trains_plainly(trainer: AnyTrainer, module: LightningModule) -> bool:
-    """Whether a step is: loss, backward, optimizer, and nothing that anybody could see in between."""
-    precision = trainer.precision_plugin
+def besides_plain_steps(trainer: AnyTrainer, module: LightningModule) -> list[str]:
+    """Name what there is in a step beside loss, backward and optimizer, which only Lightning's own loops do."""
     optimizers = trainer.optimizers
-    hooks = any(is_overridden(hook, module) for hook in STEP_HOOKS)
-    watchers = any(
-        overrides(callback, hook)
+    watchers = {
+        f"{type(callback).__name__}.{hook}": overrides(callback, hook)
         for callback in trainer.callbacks
         if not getattr(callback, "is_federated_loop", False)
         for hook in STEP_HOOKS
         if hasattr(Callback, hook)
-    )
-    return (
-        module.automatic_optimization
-        and len(optimizers) == 1
-        and type(optimizers[0]).__module__.startswith("torch.optim")
-        and not isinstance(optimizers[0], torch.optim.LBFGS)
-        and type(precision) is Precision
-        and isinstance(trainer.profiler, PassThroughProfiler)
-        and trainer.gradient_clip_val is None
-        and trainer.accumulate_grad_batches == 1
-        and not hooks
-        and not watchers
-    )
+    }
+    kinds = [type(optimizer) for optimizer in optimizers]
+    found = {
+        "manual optimization": not module.automatic_optimization,
+        f"{len(optimizers)} optimizers": len(optimizers) != 1,
+        "an optimizer of its own": any(not kind.__module__.startswith("torch.optim") for kind in kinds),
+        "LBFGS": any(issubclass(kind, torch.optim.LBFGS) for kind in kinds),
+        "the Trainer's precision": type(trainer.precision_plugin) is not Precision,
+        "the Trainer's profiler": not isinstance(trainer.profiler, PassThroughProfiler),
+        "gradient clipping": trainer.gradient_clip_val is not None,
+        "gradient accumulation": trainer.accumulate_grad_batches != 1,
+        **{f"`{hook}`": is_overridden(hook, module) for hook in STEP_HOOKS},
+        **watchers,
+    }
+    return [what for what, holds in found.items() if holds]

@@ -138,7 +138,7 @@ def _checked(sequential: SequentialExecutor, monitor: str | None) -> Update:
     watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if monitor is not None else [])]
     found = {
-        "it, or the Trainer, changes what happens inside a training step": not local.bare,
+        f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
         f"{', '.join(watchers)} acts between jobs": bool(watchers),
         "it has backward hooks": _has_backward_hooks(module),

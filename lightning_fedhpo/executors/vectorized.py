@@ -97,7 +97,7 @@ class VectorizedExecutor(SequentialExecutor):
         self._monitor = monitor
         self._memory = memory
         self._example_bytes = example_bytes
-        self._given_up = False
+        self._given_up, self._failed = False, ""
         self._settings: dict[tuple[tuple[str, Any], ...], Setting] = {}
         self._watched = self.state.traces.version, fingerprint(self.local.module)
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
@@ -128,14 +128,15 @@ class VectorizedExecutor(SequentialExecutor):
             try:
                 results = self.together(wave, arms, context)
             except Exception as error:  # one client's examples, or a step that has become another
-                self._given_up = self._given_up or isinstance(error, CannotBatchError)
+                reason = first_line(error)
+                self._given_up = self._given_up or isinstance(error, CannotBatchError) or reason == self._failed
+                self._failed = reason
                 self.alike = not self._given_up
-                rank_zero_warn(
-                    f"executor: {'the run' if self._given_up else 'this round'} goes on one job after another: "
-                    f"{first_line(error)}."
-                )
+                what = "the run" if self._given_up else "this round"
+                rank_zero_warn(f"executor: {what} goes on one job after another: {reason}.")
                 yield from super().run(wave, arms, context)
                 continue
+            self._failed = ""
             for result in results:
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it

@@ -233,6 +233,29 @@ def test_a_step_that_a_callback_makes_another_one_is_looked_through_anew() -> No
     agree(expected, fed)
 
 
+class Fills(Net):
+    """Writes what it computes into zeros, when it is told to: torch cannot batch that."""
+
+    floods = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.floods:
+            return self.net(x)
+        found = torch.zeros(len(x), 3)
+        found += self.net(x)
+        return found
+
+
+def test_what_fails_twice_in_a_row_is_not_tried_again() -> None:
+    change = Changes(lambda module, number: setattr(module, "floods", number > 1))
+    expected = run("sequential", Fills(), change, rounds=6)
+    with pytest.warns(UserWarning, match="goes on one job after another") as said:
+        fed = run(PLAIN, Fills(), change, rounds=6)
+    agree(expected, fed)
+    texts = [str(one.message) for one in said if "goes on" in str(one.message)]
+    assert [text.split(" goes on")[0] for text in texts] == ["executor: this round", "executor: the run"]
+
+
 def test_a_tuned_option_without_a_batched_step_is_refused() -> None:
     space = SearchSpace(client={"nesterov": Choice([False, True]), "momentum": Float(0.1, 0.9)})
 

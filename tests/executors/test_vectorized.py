@@ -174,6 +174,12 @@ CASES: dict[str, Any] = {
     ),
     "an attribute": lambda: (Net(), [FedEx(SearchSpace(client={"module.scale": Float(0.5, 2.0)}), configs=4)], {}),
     "a single number": lambda: (Net(nn.Sequential(nn.Linear(6, 3), Scaled())), [], {}),
+    "trained slopes": lambda: (Net(nn.Sequential(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3), nn.PReLU(3))), [], {}),
+    "trained slopes, alike": lambda: (
+        Net(nn.Sequential(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3))),
+        [],
+        {"cohort": 8, "data": uneven(batch_size=3)},
+    ),
     "attention": lambda: (
         Net(
             nn.Sequential(
