@@ -22,12 +22,12 @@ from torch.fx import GraphModule
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.added import Added
+from lightning_fedhpo.executors.batchable import Batchable
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
 from lightning_fedhpo.executors.means import check_means
 from lightning_fedhpo.executors.native import native
-from lightning_fedhpo.executors.slopes import Slopes
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
 from lightning_fedhpo.executors.untouched import untouched
@@ -326,7 +326,7 @@ class Programs:
     @contextmanager
     def _mapped(self) -> Iterator[None]:
         """Let the module's step run on the images of lanes."""
-        with PoolsInPlace(), Slopes(), AnyView() if self._any_view else nullcontext():
+        with PoolsInPlace(), Batchable(), AnyView() if self._any_view else nullcontext():
             yield
 
     @contextmanager

@@ -130,6 +130,16 @@ class Decays(Net):
         return super().training_step(batch, batch_idx) + 0.1 * sum(weight.square().sum() for weight in own)
 
 
+class Smooths(Net):
+    """A module that smooths labels."""
+
+    smoothing = 0.1
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return functional.cross_entropy(self(x), y, label_smoothing=self.smoothing)
+
+
 CASES: dict[str, Any] = {
     "parameters by their kind": lambda: (Decays(), [], {"epochs": 2}),
     "plain": lambda: (Net(), [], {}),
@@ -173,6 +183,11 @@ CASES: dict[str, Any] = {
         {},
     ),
     "an attribute": lambda: (Net(), [FedEx(SearchSpace(client={"module.scale": Float(0.5, 2.0)}), configs=4)], {}),
+    "tuned smoothing": lambda: (
+        Smooths(),
+        [FedEx(SearchSpace(client={"module.smoothing": Float(0.0, 0.5)}), configs=4)],
+        {},
+    ),
     "a single number": lambda: (Net(nn.Sequential(nn.Linear(6, 3), Scaled())), [], {}),
     "trained slopes": lambda: (Net(nn.Sequential(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3), nn.PReLU(3))), [], {}),
     "trained slopes, alike": lambda: (
