@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,6 @@ def smoothed(*arguments: Any, label_smoothing: Tensor, **options: Any) -> Tensor
     >>> bool(found.isclose(functional.cross_entropy(logits, labels, label_smoothing=0.25)))
     True
     """
-    loss = partial(functional.cross_entropy, *arguments, **options)
+    loss: Callable[..., Tensor] = partial(functional.cross_entropy, *arguments, **options)
     none, whole = loss(label_smoothing=0.0), loss(label_smoothing=1.0)
     return none + label_smoothing * (whole - none)

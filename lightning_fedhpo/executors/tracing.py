@@ -8,6 +8,7 @@ on the inputs is computed once, what is computed twice is computed once, and wha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,9 @@ from lightning_fedhpo.executors.pooling import pool_first
 
 Program = Callable[..., Any]
 
+_LOOPED = re.compile(r"performance drop .* batching rule for (aten::\w+)")
+"""torch says so where it goes through all clients and examples, one after another."""
+
 
 def trace(
     function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence[int] = (), handed: Sequence[Tensor] = ()
@@ -42,9 +46,12 @@ def trace(
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
     ([2.0, 2.0], 1)
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's about tracing itself
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")  # torch's, about tracing itself and what it cannot batch
         module: GraphModule = make_fx(function)(*inputs)
+    looped = [found[1] for one in said if (found := _LOOPED.search(str(one.message)))]
+    if looped:
+        raise CannotBatchError(f"torch has no batched {', '.join(dict.fromkeys(looped))}")
     drawing = sorted({node.target.__name__ for node in module.graph.nodes if _draws(node)})
     if drawing:
         raise CannotBatchError(f"it draws random numbers by {', '.join(drawing)}")

@@ -601,6 +601,22 @@ def test_recurrent_layers_run_one_after_another() -> None:
         run(PLAIN, Recurrent())
 
 
+def test_cells_that_torch_would_go_through_one_by_one_are_left_to_it() -> None:
+    class Unrolled(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = torch.zeros(len(x), 3)
+            for part in x.unflatten(1, (3, 2)).unbind(1):
+                state = self.cell(part, state)
+            return state
+
+    with pytest.warns(UserWarning, match="torch has no batched aten::gru_cell"):
+        run(PLAIN, Unrolled())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["fedex", "prox", "adam", "convolution"])
 def test_compiled_is_the_same_too(case: str) -> None:
