@@ -19,6 +19,7 @@ import torch._inductor
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.nodes import is_mutating, is_view, same_view
@@ -46,7 +47,7 @@ def trace(
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
     ([2.0, 2.0], 1)
     """
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as said, sdpa_kernel(SDPBackend.MATH):  # of attention the one to batch
         warnings.simplefilter("always")  # torch's, about tracing itself and what it cannot batch
         module: GraphModule = make_fx(function)(*inputs)
     looped = [found[1] for one in said if (found := _LOOPED.search(str(one.message)))]
