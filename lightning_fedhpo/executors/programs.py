@@ -315,7 +315,8 @@ class Programs:
                 return [logs[name] for name in self.logs["validation"]]
 
             with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), self._mapped():  # type: ignore[union-attr]  # as above
-                return [(value * shares).sum() for value in vmap(one)(*examples)]
+                found = vmap(one)(*examples)
+            return [torch.where(shares > 0, value, 0.0).sum() for value in found]  # zero times infinity is nan
 
         with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
             found = vmap(logs_of)(weights, own, gathered, shares)
