@@ -191,6 +191,8 @@ class FederatedLoop(Callback):
                     arms[result.job.arm].add(result, self.algorithm.weight(result))
                 yield result
                 private.heed_sigterm(self._trainer)
+                if self._watch is not None and self._watch.lost:  # what is left of the share is for nobody
+                    break
 
         return ranks.combined(self._jobs, self._costs(self._jobs), arms, train)
 

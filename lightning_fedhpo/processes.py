@@ -47,14 +47,20 @@ def _how(code: int) -> str:
 class Watch(threading.Thread):
     """Ends a process that waits for others in vain, where not even the broken connection wakes it.
 
+    One that trains its clients is left alone: it looks by itself whether somebody is lost, when it is done with one.
+
     Args:
         children: The processes that this one has started.
+
+    Attributes:
+        lost: Whether another process is gone.
     """
 
     def __init__(self, children: Sequence[Popen[bytes]]) -> None:
         super().__init__(daemon=True, name="fedhpo-watch")
         self._children = children
         self._over = threading.Event()
+        self.lost = False
 
     def end(self) -> None:
         """Watch no longer."""
@@ -62,10 +68,12 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         """Look at the others now and then."""
+        waited = 0.0
         while not self._over.wait(LOOK):
-            if is_orphan() or any(child.poll() for child in self._children):
-                if not self._over.wait(GRACE):
-                    self._give_up()
+            self.lost = self.lost or is_orphan() or any(child.poll() for child in self._children)
+            waited = waited + LOOK if self.lost and not ranks.is_alone() else 0.0
+            if waited >= GRACE:
+                self._give_up()
                 return
 
     def _give_up(self) -> None:

@@ -18,6 +18,7 @@ import hydra
 import lightning
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
+from hydra.types import RunMode
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
@@ -184,6 +185,8 @@ def main(cfg: DictConfig) -> float | None:
         sys.exit(128 + signal.SIGTERM)
     except Exception as error:
         if processes.silent(error):
+            if HydraConfig.get().mode == RunMode.MULTIRUN:  # the next run of the sweep needs this process
+                raise CompactHydraException("fedhpo: a run has failed, as the first process says.") from None
             sys.exit(1)
         if not readable(error):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import processes, ranks
@@ -29,8 +31,9 @@ def share_jobs(trainer: AnyTrainer) -> None:
         own.pop(name, None)  # what an exception of an earlier run has put there
     own["configure_ddp"] = partial(begin_alike, trainer)
     own["barrier"] = partial(_barrier, strategy)
-    for name in _ASKING:
-        own[name] = partial(_asked, strategy, name)
+    for name, asking in _asking_of(strategy).items():
+        own[name] = asking
+    ranks.be_patient(strategy._timeout)
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
 
 
@@ -42,9 +45,17 @@ _ASKING = ("all_gather", "reduce", "broadcast", "reduce_boolean_decision")
 """How code asks for the other processes' part; the first argument is its own."""
 
 
+def _asking_of(strategy: Any) -> dict[str, Any]:
+    """Return these for a strategy, the same ones each time: what the module logs is compared by them."""
+    return _asking.setdefault(strategy, {name: partial(_asked, weakref.proxy(strategy), name) for name in _ASKING})
+
+
+_asking: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
 def _asked(strategy: Any, name: str, own: Any, *arguments: Any, **options: Any) -> Any:
     """Return what is asked of all processes, or of a client's code its own: the others train other clients."""
-    return own if ranks.is_alone() else getattr(type(strategy), name)(strategy, own, *arguments, **options)
+    return own if ranks.is_alone() else getattr(strategy.__class__, name)(strategy, own, *arguments, **options)
 
 
 def begin_alike(trainer: AnyTrainer) -> None:
@@ -130,6 +141,7 @@ def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
     In a signal's handler that would meet whatever the other processes are exchanging.
     """
     connector, launcher = trainer._signal_connector, trainer.strategy.launcher
+    rank_zero_info(f"Received SIGTERM: {signum}")
     if not connector.received_sigterm and launcher is not None:
         launcher.kill(signum)
     connector.received_sigterm = True
@@ -147,5 +159,6 @@ def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
             raise SIGTERMException from error
         who = processes.fallen(started(trainer)) or "another process"
         raise LostProcessError(
-            f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it."
+            f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it. How long "
+            "they wait is said by DDPStrategy(timeout=...)."
         ) from error

@@ -5,7 +5,7 @@ of the state. Each trains its share of the jobs and sums up what its clients sen
 results go round. Up to the order of those sums all are then where one process would be.
 """
 
-from lightning_fedhpo.ranks.exchange import ROOM, gather, let_go, spread, takes_over
+from lightning_fedhpo.ranks.exchange import ROOM, be_patient, gather, let_go, spread, takes_over
 from lightning_fedhpo.ranks.failures import is_alone, is_lost, together
 from lightning_fedhpo.ranks.members import be_first, is_first, place, rank, world
 from lightning_fedhpo.ranks.sharing import combined, share
@@ -14,6 +14,7 @@ from lightning_fedhpo.ranks.telling import is_told, told
 __all__ = [
     "ROOM",
     "be_first",
+    "be_patient",
     "combined",
     "gather",
     "is_alone",

@@ -8,6 +8,7 @@ number of the exchange, and waits until all others have written that number.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import platform
@@ -45,6 +46,10 @@ Kinds = tuple[tuple[torch.dtype, torch.Size], ...]
 
 class LostProcessError(RuntimeError):
     """Another process of the run has ended without a word."""
+
+
+class MissingProcessError(LostProcessError):
+    """Another process of the run is there, but does not answer."""
 
 
 class ApartError(RuntimeError):
@@ -113,14 +118,16 @@ class Board:
             self._grow(size)
         return size <= self._capacity
 
-    def exchange(self, own: Sequence[Tensor], at: str = "") -> list[list[Tensor]]:
+    def exchange(self, own: Sequence[Tensor], at: str = "", patience: float = math.inf) -> list[list[Tensor]]:
         """Return everybody's tensors: views that hold until the next exchange.
 
         Args:
             own: This process's, of the same shapes and types in all. Those with the largest numbers come first, so
                 that all lie where numbers of their size may.
             at: What the exchange is for.
+            patience: Seconds that the others are waited for.
         """
+        last = time.monotonic() + patience
         self._step += 1
         views, digest = self._views(tuple((part.dtype, part.shape) for part in own))
         for part, target in zip(own, views[self._rank], strict=True):
@@ -129,7 +136,7 @@ class Board:
         mine[slot] = zlib.crc32(at.encode(), digest)
         mine[0] = self._step
         for other in range(len(self._files)):
-            self._wait_for(other)
+            self._wait_for(other, last)
             if self._counters[other][slot] != mine[slot]:
                 raise ApartError(at)
         return views
@@ -169,7 +176,7 @@ class Board:
             done = False
         return all(bool(one) for (one,) in self.exchange([torch.tensor([done], dtype=torch.uint8)], "a larger board"))
 
-    def _wait_for(self, other: int) -> None:
+    def _wait_for(self, other: int, last: float) -> None:
         counter, step = self._counters[other], self._step
         for _ in range(self._looks):
             if counter[0] >= step:
@@ -179,13 +186,26 @@ class Board:
             time.sleep(_NAP)
             if time.monotonic() - looked > _ALIVE:
                 looked = time.monotonic()
-                if self._is_gone(other) and counter[0] < step:
-                    raise LostProcessError(f"process {other} of the run is gone")
+                self._look_for_all(other)
+                if looked > last:
+                    raise MissingProcessError(f"process {other} of the run does not answer")
 
-    def takes_over(self) -> bool:
-        """Whether all processes before this one are gone, and none has taken over before it went: now this one has."""
-        if any(self._counters[other][3] or not self._is_gone(other) for other in range(self._rank)):
-            return False
+    def _look_for_all(self, waited: int) -> None:
+        """Raise where any process is gone: who has been here does not leave before the one that is waited for comes."""
+        for other in range(len(self._files)):
+            if other != self._rank and self._is_gone(other) and self._counters[waited][0] < self._step:
+                raise LostProcessError(f"process {other} of the run is gone")
+
+    def takes_over(self, from_missing: bool = False) -> bool:
+        """Whether all processes before this one are gone, and none has taken over before it went: now this one has.
+
+        Args:
+            from_missing: Whether those that have not come to this exchange count as gone.
+        """
+        for other in range(self._rank):
+            missing = from_missing and self._counters[other][0] < self._step
+            if self._counters[other][3] or not (missing or self._is_gone(other)):
+                return False
         self._counters[self._rank][3] = 1
         return True
 

@@ -12,13 +12,21 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from struct import Struct
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from lightning_fedhpo.ranks.board import ApartError, Board, LostProcessError, Place, able
+from lightning_fedhpo.ranks.board import (
+    ApartError,
+    Board,
+    LostProcessError,
+    MissingProcessError,
+    Place,
+    able,
+)
 from lightning_fedhpo.ranks.members import node, rank, world
 from lightning_fedhpo.ranks.telling import told
 
@@ -51,9 +59,9 @@ def gather(value: Any, at: str, summed: Sequence[Tensor] = (), largest: Sequence
         return _gathered(value, at, summed, largest)
     except ApartError as error:
         raise told(error) from None
-    except LostProcessError:
+    except LostProcessError as error:
         board = _board()
-        _known["takes_over"] = board is not None and board.takes_over()
+        _known["takes_over"] = board is not None and board.takes_over(isinstance(error, MissingProcessError))
         raise
 
 
@@ -162,7 +170,8 @@ def _round(own: bytes, reductions: Sequence[_Reduction], at: str) -> list[bytes]
 def _by_board(board: Board, own: bytes, reductions: Sequence[_Reduction], at: str = "") -> list[bytes]:
     reductions = sorted(reductions, key=lambda one: -one.carrier.itemsize)
     sent = [one.tensor.to(one.carrier) for one in reductions]
-    everyone = board.exchange([*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)], at)
+    parts = [*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)]
+    everyone = board.exchange(parts, at, _patience[0])
     for one, *several in zip(reductions, *everyone, strict=False):  # behind the tensors lie the bytes
         one.take(several)
     return [texts[-1].numpy().tobytes() for texts in everyone]
@@ -191,6 +200,15 @@ def _begun(reductions: Sequence[_Reduction]) -> Callable[[], None]:
 
 
 # ------------------------------------------------------------------ the board
+
+
+_patience: list[float] = [1800.0]
+"""Seconds that a process waits for the others, as torch does where nobody says how long."""
+
+
+def be_patient(time: timedelta | None) -> None:
+    """Wait for other processes as long as the Trainer's strategy says."""
+    _patience[:] = [1800.0 if time is None else time.total_seconds()]
 
 
 _boards: dict[Any, Board | None] = {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo import ranks
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
@@ -33,4 +36,7 @@ class Keeper(Callback):
         try:
             trainer.save_checkpoint(self._path)
         except Exception as error:  # the first error is the one to hear of
+            if trainer.is_global_zero or ranks.takes_over():
+                with suppress(OSError):
+                    self._path.unlink()  # what there is of it is no checkpoint
             rank_zero_warn(f"no checkpoint could be written to {self._path}: {error}")

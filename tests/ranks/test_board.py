@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.ranks import board
-from lightning_fedhpo.ranks.board import ApartError, Board, LostProcessError, Place
+from lightning_fedhpo.ranks.board import ApartError, Board, LostProcessError, MissingProcessError, Place
 
 pytestmark = pytest.mark.skipif(not board.able(), reason="no memory that processes can share")
 CAPACITY = 64
@@ -119,6 +119,25 @@ def test_a_process_that_is_gone_is_missed() -> None:
     fcntl.flock(second._files[1], fcntl.LOCK_UN)  # what the system does when a process ends, however it does
     with pytest.raises(LostProcessError, match="process 1 of the run is gone"):
         first.exchange([torch.zeros(3)])
+
+
+def test_a_process_that_is_gone_is_missed_also_by_who_waits_for_another() -> None:
+    first, second, third = boards(3)
+    fcntl.flock(third._files[2], fcntl.LOCK_UN)
+    third._counters[2][0] = first._step + 1  # it was killed when it had said what it had to say
+    with pytest.raises(LostProcessError, match="process 2 of the run is gone"):
+        first.exchange([torch.zeros(3)])
+    second.close()
+
+
+def test_who_does_not_answer_in_time_is_missed() -> None:
+    first, second, third = boards(3)
+    second._counters[1][0] = 1  # it is here, and the first one is not
+    with pytest.raises(MissingProcessError, match="process 0 of the run does not answer"):
+        third.exchange([torch.zeros(3)], patience=0.3)
+    second._step = 1
+    assert not third.takes_over(from_missing=True) and second.takes_over(from_missing=True)
+    first.close()
 
 
 def test_the_next_that_is_left_takes_over_from_those_that_are_gone() -> None:

@@ -39,6 +39,18 @@ def test_a_run_that_fails_in_a_round_goes_on_as_if_nothing_had_happened(tmp_path
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), expected.parameters(), strict=True))
 
 
+def test_half_a_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(self: Trainer, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", full)
+    fed = FederatedLoop(cohort=3)
+    with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="No space left"):
+        fit(fed, Fails(job=4), Keeper(fed, tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_never_began_leaves_nothing(tmp_path: Path):
     fed = FederatedLoop(cohort=1000)
     with pytest.raises(ValueError, match="`cohort` is 1000"):
