@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from io import BytesIO
 from subprocess import Popen
 from typing import Any
@@ -19,8 +19,9 @@ from lightning.pytorch.strategies.launchers import (
     _SubprocessScriptLauncher,
     subprocess_script,
 )
+from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.hooks import AnyTrainer
@@ -52,22 +53,29 @@ def started(trainer: AnyTrainer) -> list[Popen[bytes]]:
 def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
     """Let a run in copies of this process, by spawn or fork, end with its arms and records in this one.
 
-    Lightning brings the module's weights and the logged metrics, and has no hook for more.
+    Lightning brings the module's weights and the logged metrics, and has no hook for more. Where the run fails, its
+    state is in the copies: they are told, and write what there is to write.
     """
 
     @wraps(launch)
     def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
         fed = _federated_loop(trainer)
+        if fed is None:
+            return launch(self, function, *arguments, trainer=trainer, **options)
+        vars(trainer.strategy).pop("save_checkpoint", None)
         try:
-            result = launch(self, function, *arguments, trainer=trainer, **options)
-        except KeyboardInterrupt:  # in a notebook it reaches this process only
-            if fed is not None:
+            result = launch(self, partial(_in_a_copy, function), *arguments, trainer=trainer, **options)
+        except BaseException as error:
+            vars(trainer.strategy)["save_checkpoint"] = _leave_it_to_the_copies
+            if isinstance(error, KeyboardInterrupt):  # in a notebook it reaches this process only
                 self.kill(signal.SIGINT)
                 for process in self.procs:
                     process.join(processes.GRACE)
+            if TerminatedError.__name__ in str(error):
+                raise SIGTERMException from None
             raise
         brought = vars(self).pop("brought_back", None)
-        if fed is not None and brought is not None:
+        if brought is not None:
             data = next((one for one in arguments if isinstance(one, LightningDataModule)), None)
             _attach(trainer, data)
             fed.take_over(trainer, trainer.lightning_module, brought["states"])
@@ -75,6 +83,26 @@ def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return launched
+
+
+class TerminatedError(RuntimeError):
+    """SIGTERM has come to a copy: it must not end as if all were well, as the process that started it would wait on."""
+
+
+def _in_a_copy(function: Any, *arguments: Any, **options: Any) -> Any:
+    """Run the Trainer in a copy, and tell callbacks of what fails there."""
+    try:
+        return function(*arguments, **options)
+    except BaseException as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C comes from the console and from who started this one
+        call._call_callback_hooks(function.__self__, "on_exception", error)
+        if isinstance(error, SIGTERMException):
+            raise TerminatedError("SIGTERM has come to a process of the run") from None
+        raise
+
+
+def _leave_it_to_the_copies(*arguments: Any, **options: Any) -> None:
+    """Write no checkpoint of what this process has."""
 
 
 def _naming_itself(launch: Callable[..., Any]) -> Callable[..., Any]:

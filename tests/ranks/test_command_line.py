@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -65,6 +66,41 @@ def test_a_sweep_of_runs_in_two_processes(tmp_path: Path) -> None:
         assert fedhpo(*PLAIN, "logger=none", f"seed={seed}", f"hydra.run.dir={alone}", cwd=tmp_path).returncode == 0
         assert not differences(_numbers(alone / "jobs.csv"), _numbers(tmp_path / "sweep" / str(seed) / "jobs.csv"))
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_processes_are_launched_from_outside_goes_on_after_a_run_that_fails(tmp_path: Path) -> None:
+    sweep = [
+        *PLAIN,
+        "trainer.strategy=ddp",
+        "trainer.devices=2",
+        "logger=none",
+        f"hydra.sweep.dir={tmp_path / 'sweep'}",
+    ]
+    command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.train", "-m", *sweep]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "one"}
+    running = [
+        subprocess.Popen(
+            [*command, "fed.monitor=val_nothing,val_loss"],
+            cwd=tmp_path,
+            env=os.environ | launched | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [one.communicate(timeout=120) for one in running]
+    finally:
+        for one in running:
+            one.kill()
+    assert [one.returncode for one in running] == [1, 1]
+    assert "is not among what `validation_step` logs" in said[0][1] and "as the first process says" in said[1][1]
+    assert (tmp_path / "sweep" / "1" / "summary.json").is_file(), said[0][1]
 
 
 @pytest.mark.slow

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import OnExceptionCheckpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
@@ -57,3 +63,47 @@ def test_a_client_that_fails_in_a_copy_is_told_here() -> None:
     trainer = quiet_trainer(3, FederatedLoop(cohort=8, executor="sequential"), strategy="ddp_notebook", devices=2)
     with pytest.raises(Exception, match=r"client 7 failed in round 1 of arm 0(?s:.*)OSError: gone"):
         trainer.fit(sick(7), datamodule=toy_data())
+
+
+class Ends(Callback):
+    """Sends a signal to one of the processes, itself or the one that has started it, when a round is over."""
+
+    def __init__(self, rank: int, number: int, to_starter: bool = False) -> None:
+        self._rank, self._number, self._to_starter = rank, number, to_starter
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_rank == self._rank and trainer.current_epoch == 1:
+            os.kill(os.getppid() if self._to_starter else os.getpid(), self._number)
+
+
+@pytest.mark.parametrize(
+    ("ending", "error"),
+    [
+        ("a client", Exception),
+        ("SIGTERM to the second", SIGTERMException),
+        ("Ctrl-C", SystemExit),
+    ],
+)
+def test_copies_that_end_leave_a_checkpoint_to_go_on_from(ending: str, error: Any, tmp_path: Path) -> None:
+    callbacks = {
+        "a client": [],
+        "SIGTERM to the second": [Ends(1, signal.SIGTERM)],
+        "Ctrl-C": [Ends(0, signal.SIGINT, to_starter=True)],
+    }[ending]
+    rounds = 3 if ending == "a client" else 1000
+    fed = FederatedLoop(cohort=8, executor="sequential")
+    options = {"strategy": "ddp_notebook", "devices": 2, "enable_checkpointing": True}
+    trainer = quiet_trainer(rounds, fed, *callbacks, OnExceptionCheckpoint(tmp_path), **options)
+    with pytest.raises(error):
+        trainer.fit(sick(7) if ending == "a client" else ToyModule(), datamodule=toy_data())
+    kept = tmp_path / "on_exception.ckpt"
+    done = torch.load(kept, weights_only=True)["epoch"]
+    assert done >= 1
+    again, resumed, expected = FederatedLoop(cohort=8, executor="sequential"), ToyModule(), ToyModule()
+    quiet_trainer(done + 2, again).fit(resumed, datamodule=toy_data(), ckpt_path=kept)
+    assert len(again.result.history) == done + 2
+    if ending == "a client":
+        return
+    quiet_trainer(done + 2, FederatedLoop(cohort=8, executor="sequential")).fit(expected, datamodule=toy_data())
+    for one, other in zip(resumed.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
