@@ -300,6 +300,7 @@ class FederatedLoop(Callback):
         saved = self._saved or {}
         if saved:
             checks.check_identity(saved["identity"], self._identity())
+        known: dict[str, Any] = saved or self._found_out()
         settings = Settings(
             self.seed,
             self.epochs,
@@ -308,7 +309,7 @@ class FederatedLoop(Callback):
             self.verify,
             setting_of(self.executor),
             *self._extent(),
-            saved.get("alike"),
+            known.get("alike"),
         )
         tuning = tuned(self.tuner, self.search, self.seed)
         if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
@@ -323,7 +324,7 @@ class FederatedLoop(Callback):
                 tuning,
                 self._optimizers,
                 settings,
-                saved.get("moving"),
+                known.get("moving"),
                 partial(setattr, self, "_executor"),
             )
         state = self._executor.state
@@ -444,12 +445,18 @@ class FederatedLoop(Callback):
             "identity": self._identity(),
             "torn": self._torn,
             "names": list(state.names[0]),
-            "moving": [*state.names[1], *self._prepared.moving_personal],
-            "alike": self._executor.alike,
+            **self._found_out(),
             "initial_personal": list(state.initial_personal),
             "population": self.arms.state_dict(),
             "records": self._records.state_dict(),
         }
+
+    def _found_out(self) -> dict[str, Any]:
+        """Return what the trial has found out when the run began: it need not find the same later."""
+        if self._prepared is None or not self.arms:
+            return {}
+        moving = [*self._executor.state.names[1], *self._prepared.moving_personal]
+        return {"moving": moving, "alike": self._executor.alike}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a checkpoint's state until the arms are made."""

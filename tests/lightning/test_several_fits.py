@@ -38,6 +38,28 @@ def test_another_fit_goes_on_to_the_new_max_epochs() -> None:
     assert (trainer.current_epoch, trainer.global_step) == (5, 15)
 
 
+def test_a_buffer_that_has_come_to_rest_is_still_the_arms_in_another_fit() -> None:
+    class Settles(ToyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("begun", torch.tensor(False))
+            self.register_buffer("steps", torch.tensor(0.0))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.begun |= True
+            self.steps += 1
+            return super().training_step(batch, batch_idx)
+
+    module, fed = Settles(), FederatedLoop(cohort=3)
+    trainer = quiet_trainer(2, fed)
+    trainer.fit(module, datamodule=toy_data())
+    trainer.fit_loop.max_epochs = 4
+    trainer.fit(module, datamodule=toy_data())
+    whole, reference = FederatedLoop(cohort=3), Settles()
+    quiet_trainer(4, whole).fit(reference, datamodule=toy_data())
+    assert _same(module, reference) and fed.result.history == whole.result.history
+
+
 def test_another_fit_at_the_same_max_epochs_trains_nothing() -> None:
     fed, trainer, module = toy_run(2)
     before = fed.result.ledger
