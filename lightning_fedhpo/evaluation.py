@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import ranks, seeding
@@ -142,13 +142,27 @@ def evaluate_arm(
     ids = chosen_clients(clients, sizes, seed)
     own = ranks.share([arm.index] * len(ids), [int(sizes[client]) for client in ids], ranks.world())[ranks.rank()]
     rows: dict[int, Mapping[str, Any]] = {}
+    failed: dict[int, str] = {}
     with ranks.together("an evaluation") as answers, seeding.preserved(), private.fitting(trainer, module):
         for place in own:
             job = Job(arm.rounds, arm.index, ids[place], config(ids[place]))
-            rows[place] = _evaluate_client(executor, data, job, arm, stage, split, seed, known, limit)
-        answers.own = rows
-    rows = {place: row for one in answers.all for place, row in one.items()}
-    for place in range(len(ids)):
+            try:
+                rows[place] = _evaluate_client(executor, data, job, arm, stage, split, seed, known, limit)
+            except Exception as error:
+                failed[place] = f"client {job.client} failed when it was tested: {type(error).__name__}: {error}"
+                if executor.on_error == "raise":
+                    raise RuntimeError(
+                        f'{failed[place]}. With FederatedLoop(on_error="drop") it is left out.'
+                    ) from error
+        answers.own = rows, failed
+    for found, missing in answers.all:
+        rows |= found
+        failed |= missing
+    for _, message in sorted(failed.items()):
+        rank_zero_warn(f"{message}. It is left out.")
+    if not rows:
+        raise RuntimeError(f"all {len(ids)} clients failed when they were tested: there is nothing to tell of them.")
+    for place in sorted(rows):
         table.append(rows[place])
     return Evaluation(table)
 

@@ -83,7 +83,7 @@ class SequentialExecutor:
         self._algorithm = algorithm
         self._limits = limits
         self._monitor = monitor
-        self._on_error = on_error
+        self.on_error = on_error
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
@@ -108,7 +108,7 @@ class SequentialExecutor:
                 f"client {job.client} failed in round {job.round} of arm {job.arm} with {dict(job.config)}: "
                 f"{type(error).__name__}: {error}"
             )
-            if self._on_error == "raise":
+            if self.on_error == "raise":
                 raise RuntimeError(f'{message}. With `on_error="drop"` the run goes on without it.') from error
             return ClientResult(job, (), (), (), {}, 0, 0, 0, 0, 0, None, None, finite=False, error=message)
 

@@ -236,3 +236,28 @@ def test_a_loss_that_is_skipped_is_no_failure() -> None:
 
     fed, _ = _fit(toy_data(clients=4), module=Skips())
     assert fed.result.history["dropped"] == [0, 0]
+
+
+class Refuses(ToyModule):
+    """Does not train on what is not finite."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if not bool(batch[0].isfinite().all()):
+            raise ArithmeticError("bad numbers")
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "drop"])
+def test_a_client_that_fails_when_it_is_tested_is_named_or_left_out(on_error: Any) -> None:
+    fed, module = FederatedLoop(cohort=2, on_error=on_error, executor="sequential"), Refuses()
+    trainer = quiet_trainer(1, fed)
+    trainer.fit(module, datamodule=_data(()))
+    if on_error == "raise":
+        with pytest.raises(RuntimeError, match="client 2 failed when it was tested: ArithmeticError: bad numbers"):
+            fed.evaluate(trainer, module, _data((2,)), split="val")
+        return
+    with pytest.warns(UserWarning, match=r"client 2 failed .*bad numbers\. It is left out"):
+        tested = fed.evaluate(trainer, module, _data((2,)), split="val")
+    assert tested.clients["client"] == [0, 1, 3]
+    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="all 1 clients failed"):
+        fed.evaluate(trainer, module, _data((2,)), split="val", clients=[2])
