@@ -359,6 +359,7 @@ class FederatedLoop(Callback):
         """Take a client's half-trained model out of the module."""
         self._end_guard()
         self._end_watch(well=False)
+        ranks.tell_once(exception)
         private.wait_for_nobody(trainer)
         if ranks.is_lost(exception):
             private.save_in_turn(trainer)

@@ -6,7 +6,7 @@ results go round. Up to the order of those sums all are then where one process w
 """
 
 from lightning_fedhpo.ranks.exchange import ROOM, be_patient, gather, let_go, spread, takes_over
-from lightning_fedhpo.ranks.failures import is_alone, is_lost, together
+from lightning_fedhpo.ranks.failures import is_alone, is_lost, tell_once, together
 from lightning_fedhpo.ranks.members import be_first, is_first, place, rank, world
 from lightning_fedhpo.ranks.sharing import combined, share
 from lightning_fedhpo.ranks.telling import is_told, told
@@ -27,6 +27,7 @@ __all__ = [
     "share",
     "spread",
     "takes_over",
+    "tell_once",
     "together",
     "told",
     "world",

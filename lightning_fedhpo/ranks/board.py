@@ -34,9 +34,9 @@ _ALIVE = 0.2
 """Seconds between two looks whether a process that is waited for is still there."""
 _LINE = 64
 """Bytes that memory is read in: numbers of any size may lie at a multiple of them."""
-_COUNTERS = 4
-"""Numbers in front of what a process says: of the exchange, what those of either parity are for, and whether it has
-taken over from processes before it that are gone."""
+_COUNTERS = 5
+"""Numbers in front of what a process says: of the exchange, what those of either parity are for, whether it has taken
+over from processes before it that are gone, and whether it has failed."""
 _KNOWN = 16
 """So many kinds of messages are remembered with where they lie."""
 
@@ -208,6 +208,14 @@ class Board:
                 return False
         self._counters[self._rank][3] = 1
         return True
+
+    def fail(self) -> None:
+        """Say that this process has failed."""
+        self._counters[self._rank][4] = 1
+
+    def has_failed(self, other: int) -> bool:
+        """Whether another process has said so."""
+        return bool(self._counters[other][4])
 
     def _is_gone(self, other: int) -> bool:
         try:

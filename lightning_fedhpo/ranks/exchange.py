@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -216,6 +217,18 @@ _boards: dict[Any, Board | None] = {}
 
 
 _known: dict[str, bool] = {}
+
+
+def fails(seconds: float) -> bool:
+    """Say to the others that this process has failed; return whether the first one has, or does in so many seconds."""
+    board = _boards.get(distributed.group.WORLD) if world() > 1 else None
+    if board is None:
+        return False
+    board.fail()
+    last = time.monotonic() + seconds
+    while not board.has_failed(0) and time.monotonic() < last:
+        time.sleep(0.02)
+    return board.has_failed(0)
 
 
 def takes_over() -> bool | None:

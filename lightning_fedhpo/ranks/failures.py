@@ -14,8 +14,8 @@ from torch import Tensor, distributed
 from torchmetrics import Metric
 
 from lightning_fedhpo.ranks.board import LostProcessError
-from lightning_fedhpo.ranks.exchange import gather
-from lightning_fedhpo.ranks.members import world
+from lightning_fedhpo.ranks.exchange import fails, gather
+from lightning_fedhpo.ranks.members import rank, world
 from lightning_fedhpo.ranks.telling import told
 
 _TRANSPORT = str(Path(distributed.__file__).parent)
@@ -70,6 +70,17 @@ def _of_all(error: BaseException | None, text: str, trace: str) -> Exception:
         error = RuntimeError(text)
         error.__cause__ = RuntimeError(f"in another process:\n{trace}")
     return told(error)
+
+
+ALIKE = 2.0
+"""Seconds in which an error that all processes have has come to the first one, too."""
+
+
+def tell_once(error: BaseException) -> None:
+    """Leave it to the first process to tell of an error that it has as well, as what callbacks and tuners raise."""
+    own = rank() > 0 and isinstance(error, Exception) and not is_lost(error)
+    if fails(ALIKE if own else 0.0) and own:
+        told(error)  # type: ignore[type-var]  # an Exception, as asked
 
 
 def is_lost(error: BaseException) -> bool:

@@ -77,19 +77,35 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 quiet_trainer(1, FederatedLoop(cohort=400), strategy="ddp", devices=2).fit(ToyModule(), datamodule=toy_data())
 """
+RAISING = """
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+def fail(trainer, module):
+    raise OSError("the disk is full")
+
+ends = LambdaCallback(on_train_epoch_end=fail)
+quiet_trainer(1, FederatedLoop(cohort=4), ends, strategy="ddp", devices=2).fit(ToyModule(), datamodule=toy_data())
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
-def test_a_mistake_that_all_find_is_told_once(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(MISTAKEN)
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [(MISTAKEN, "`cohort` is 400, but the federation has 8 clients"), (RAISING, "OSError: the disk is full")],
+    ids=["set-up", "callback"],
+)
+def test_a_mistake_that_all_find_is_told_once(script: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(script)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "script.py"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.count("`cohort` is 400, but the federation has 8 clients") == 1
+    assert done.stderr.count(told) == 1
     assert done.stderr.count("Traceback") == 1
 
 
