@@ -6,21 +6,17 @@ of every job; a validation program adds up what is logged. There is one for each
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
-from torch.autograd import Function
 from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
-from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.executors.added import Added
 from lightning_fedhpo.executors.batchable import Batchable
 from lightning_fedhpo.executors.dropout import HashedDropout, mixed
@@ -28,9 +24,9 @@ from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.layout import AnyView, ChannelsInside, Convolutions, PoolsInPlace, WeightsFirst
 from lightning_fedhpo.executors.means import check_means
 from lightning_fedhpo.executors.native import native
+from lightning_fedhpo.executors.posed import posed
 from lightning_fedhpo.executors.template import Template, template_of
 from lightning_fedhpo.executors.tracing import Program, compiled, trace
-from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.executors.updates import Update, Values
 from lightning_fedhpo.products import Product, by_onednn, multiplying, products_in
 
@@ -330,47 +326,8 @@ class Programs:
         with PoolsInPlace(), Batchable(), AnyView() if self._any_view else nullcontext():
             yield
 
-    @contextmanager
-    def _posed(self, stage: str) -> Iterator[None]:
-        """Put the module in the stage's mode, where it cannot ask the Trainer."""
-        module = self._steps["training"].module  # type: ignore[union-attr]  # there is one for training
-        modes = [child for child in module.modules() if child.training] if stage == "validation" else []
-        drawn = _generators()
-        for child in modes:
-            vars(child)["training"] = False
-        try:
-            functions = _without_own_functions() if stage == "training" else nullcontext()
-            with private.trainer_unreachable(module, _reads_trainer), untouched(module), functions:
-                yield
-        finally:
-            for child in modes:
-                vars(child)["training"] = True
-        if _generators() != drawn:
-            raise CannotBatchError("its step draws random numbers")
-
-
-@contextmanager
-def _without_own_functions() -> Iterator[None]:
-    """Refuse functions whose backward pass their author has written: nothing tells that it keeps examples apart."""
-
-    def apply(cls: Any, *arguments: Any, **options: Any) -> Any:
-        if cls.__module__.partition(".")[0] in ("torch", __name__.partition(".")[0]):
-            return kept.__func__(cls, *arguments, **options)
-        raise CannotBatchError(
-            f"it has an autograd function of its own, {cls.__name__}, whose backward pass cannot be looked through"
-        )
-
-    kept = vars(Function)["apply"]
-    Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]  # put back below
-    try:
-        yield
-    finally:
-        Function.apply = kept  # type: ignore[method-assign]  # as above
-
-
-def _generators() -> Any:
-    numpy: Any = np.random.get_state(legacy=False)
-    return random.getstate(), numpy["state"]["pos"], numpy["has_gauss"], torch.get_rng_state().numpy().tobytes()
+    def _posed(self, stage: str) -> AbstractContextManager[None]:
+        return posed(self._steps["training"].module, stage)  # type: ignore[union-attr]  # there is one for training
 
 
 class _Taker:
@@ -388,7 +345,3 @@ def _gather(column: Tensor, rows: Tensor, convolved: bool) -> Tensor:
         images = _gather(column.flatten(1), rows.T, convolved)
         return images.reshape(*images.shape[:2], *column.shape[1:]).transpose(0, 1)
     return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
-
-
-def _reads_trainer(name: str) -> Exception:
-    return CannotBatchError(f"its step asks the Trainer for `{name}`, which changes between rounds")
