@@ -114,6 +114,8 @@ def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, A
     wrong = [client for client in clients if not 0 <= client < len(sizes) or not sizes[client]]
     if wrong:
         raise ValueError(f"clients {wrong[:5]} have no examples in this split or do not exist: leave them out.")
+    if not len(clients):
+        raise ValueError("`clients` names nobody: leave it out for all, or name some.")
     return [int(client) for client in clients]
 
 

@@ -23,6 +23,7 @@ from lightning_fedhpo.local import batches_of
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.population import Population
 from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
+from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.records import Records
 from lightning_fedhpo.result import Result, result_of
 from lightning_fedhpo.rounds import Logged, round_score
@@ -192,7 +193,7 @@ class FederatedLoop(Callback):
                 yield result
                 private.heed_sigterm(self._trainer)
                 if self._watch is not None and self._watch.lost:  # what is left of the share is for nobody
-                    break
+                    raise LostProcessError("another process of the run is gone")
 
         return ranks.combined(self._jobs, self._costs(self._jobs), arms, train)
 

@@ -22,6 +22,7 @@ from lightning.pytorch.strategies.launchers import (
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.hooks import AnyTrainer
@@ -102,7 +103,8 @@ def _in_a_copy(function: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def _leave_it_to_the_copies(*arguments: Any, **options: Any) -> None:
-    """Write no checkpoint of what this process has."""
+    """Write no checkpoint of what this process has, which is not the run's state."""
+    rank_zero_info("No checkpoint from here: the processes that shared the run have its state, and write theirs.")
 
 
 def _naming_itself(launch: Callable[..., Any]) -> Callable[..., Any]:

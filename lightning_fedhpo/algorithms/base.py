@@ -76,8 +76,8 @@ class Algorithm:
     def carried(self, arm: Arm, client: int | None) -> Sequence[Tensor]:
         """Return what a client brings to :meth:`added_gradient` beside the model: SCAFFOLD's ``c - c_i``, for one.
 
-        Called once for each job, before it trains. As many tensors as for any other client, of the same shapes, none
-        of which training changes.
+        Called before a job trains, at times more than once, so it changes nothing. As many tensors as for any other
+        client, of the same shapes, which training does not change.
 
         Args:
             arm: The arm that the client trains in; one that no client has trained in yet where a module is tried.

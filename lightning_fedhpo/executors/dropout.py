@@ -108,8 +108,10 @@ class HashedDropout(TorchFunctionMode):
             self.dropped.append(input)
             return input
         layer, self._layers = self._layers, self._layers + 1
-        scaled = input * keep_mask(self.salt, layer, _mask_shape(func, input.shape), p) / (1 - p)
-        found = torch.where(torch.as_tensor(p) < 1, scaled, torch.zeros_like(input))
+        kept = keep_mask(self.salt, layer, _mask_shape(func, input.shape), p)
+        all_goes = torch.as_tensor(p) >= 1
+        scaled = input * kept / torch.where(all_goes, 1.0, 1.0 - p)  # zero by zero has no gradient
+        found = torch.where(all_goes, torch.zeros_like(input), scaled)
         return input.copy_(found) if inplace else found
 
 

@@ -109,7 +109,7 @@ def vectorized(
         for stage in ("training", "validation") if monitor is not None else ("training",):
             _wipe(sequential)
             programs.scout(stage, sequential.state.weights, values)
-        programs.leave(_unused(sequential, clients[0]))
+        programs.leave(sequential.unused(clients[0]))
         _wipe(sequential)
         usual = binding.settings.batch_size
         batch_sizes = [int(config.get("batch_size", usual)) for config in configs]
@@ -171,13 +171,6 @@ def _has_backward_hooks(module: nn.Module) -> bool:
     layers = any(layer._backward_hooks or layer._backward_pre_hooks for layer in module.modules())
     kinds = ("_backward_hooks", "_post_accumulate_grad_hooks")
     return layers or any(getattr(weight, kind, None) for weight in module.parameters() for kind in kinds)
-
-
-def _unused(sequential: SequentialExecutor, client: int) -> list[int]:
-    """Return which weights get no gradient, so that torch's optimizers leave them alone."""
-    with sequential.rewound():
-        sequential.step_once(client)
-        return [number for number, weight in enumerate(sequential.state.weights) if weight.grad is None]
 
 
 @torch.no_grad()

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-_OVERLOADS = {"default", "Tensor", "Scalar", "int", "self", "dim", "dims", "dim_IntList"}
+_OVERLOADS = {"default", "Tensor", "Scalar", "int", "self", "dim", "dims", "dim_IntList", "Tensor_Scalar"}
 """Forms of an operation whose arguments are those of torch's function, in its order."""
 _FUNCTIONS = {
-    *("add", "sub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "square", "pow", "tanh", "sigmoid"),
+    *("add", "sub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "pow", "tanh", "sigmoid"),
     *("relu", "maximum", "minimum", "where", "ne", "eq", "lt", "le", "gt", "ge", "logical_and", "logical_or"),
     *("addcmul", "addcdiv", "bmm", "baddbmm", "mm", "addmm", "sum", "mean", "amax", "index_select", "gather"),
     *("scatter_add", "transpose", "permute", "unsqueeze", "squeeze", "cumsum", "_log_softmax", "_softmax"),

@@ -38,7 +38,7 @@ def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or is_mutating(node) or origin_of(node) in written:
             continue
-        number = _filled_with(node, filled, held)
+        number = _filled_with(node, filled, held, written)
         if number is not None:
             filled[node] = number
             continue
@@ -58,7 +58,9 @@ def _last_look(node: Node, places: Mapping[Node, int]) -> int:
     return max(looks)
 
 
-def _filled_with(node: Node, filled: Mapping[Node, int], held: Mapping[Node, Tensor]) -> int | None:
+def _filled_with(
+    node: Node, filled: Mapping[Node, int], held: Mapping[Node, Tensor], written: Mapping[Node, int]
+) -> int | None:
     """Return 1 or 0 where all of an operation's numbers are that, False being 0 and True 1."""
     name = name_of(node)
     if name in _MADE:
@@ -69,16 +71,18 @@ def _filled_with(node: Node, filled: Mapping[Node, int], held: Mapping[Node, Ten
     if is_view(node) or name in ("_to_copy", "clone") or _sums_nothing(node, any_type=True):
         return filled.get(source)
     if name in _COMPARED and len(node.args) == 2 and isinstance(node.args[1], int | float):
-        column = _column(source, held)
+        column = _column(source, held, written)
         if column is not None and column.numel():
             found = _COMPARED[name](column, node.args[1])
             return 1 if bool(found.all()) else None if bool(found.any()) else 0
     return None
 
 
-def _column(node: Node, held: Mapping[Node, Tensor]) -> Tensor | None:
-    """Return the input of which some numbers are looked at, if it is always the same."""
+def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]) -> Tensor | None:
+    """Return the input of which some numbers are looked at, if it is always the same and nobody writes to them."""
     while is_view(node) or name_of(node) == "index_select":
+        if origin_of(node) in written:
+            return None
         node = node.args[0]  # type: ignore[assignment]  # a view is of a tensor
     return held.get(node)
 
@@ -108,6 +112,8 @@ def _sums_nothing(node: Node, any_type: bool = False) -> bool:
     if node.target is not torch.ops.aten.sum.dim_IntList or not node.args[1]:
         return False
     source, dims = node.args[:2]
+    if not shape_of(source):  # type: ignore[arg-type]  # of a tensor
+        return False
     shape, types = shape_of(source), [one.meta["val"].dtype for one in (source, node)]  # type: ignore[arg-type, union-attr]  # of a tensor
     alone = all(shape[dim] == 1 for dim in dims)  # type: ignore[union-attr]  # a list of numbers
     return alone and (any_type or types[0] == types[1])

@@ -77,7 +77,7 @@ class Programs:
     ) -> None:
         self._steps = {"training": training, "validation": validation}
         self.update = update
-        self.groups = list(groups)
+        self._all_groups, self.groups = list(groups), list(groups)
         self._options = options
         self.varying = varying
         self.own = list(own)
@@ -112,8 +112,7 @@ class Programs:
 
     def leave(self, weights: Sequence[int]) -> None:
         """Leave these weights as they are: the optimizer does, where there is no gradient."""
-        for number in weights:
-            self.groups[number] = None
+        self.groups = [None if number in weights else group for number, group in enumerate(self._all_groups)]
 
     def look_through(self, stage: str, weights: Sequence[Tensor]) -> None:
         """Raise unless a batch's loss and figures are means of its examples', by the operations they are made of."""

@@ -131,6 +131,12 @@ class SequentialExecutor:
             self.local.train(self.data.examples(client, "train"), 1, size, generator, max_steps=1)
             self.local.recorder.finish()
 
+    def unused(self, client: int) -> list[int]:
+        """Return which weights get no gradient, so that torch's optimizers leave them alone."""
+        with self.rewound():
+            self.step_once(client)
+            return [number for number, weight in enumerate(self.state.weights) if weight.grad is None]
+
     @contextmanager
     def rewound(self) -> Iterator[None]:
         """Have the module as it was afterwards: what is looked at later begins as the run does."""

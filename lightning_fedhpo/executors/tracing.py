@@ -22,13 +22,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lightning_fedhpo.executors.example import CannotBatchError
-from lightning_fedhpo.executors.nodes import is_mutating, is_view, same_view
+from lightning_fedhpo.executors.nodes import is_mutating, is_view, origin_of, same_view, written_in
 from lightning_fedhpo.executors.ones import leave_out_ones
 from lightning_fedhpo.executors.pooling import pool_first
 
 Program = Callable[..., Any]
 
-_LOOPED = re.compile(r"performance drop .* batching rule for (aten::\w+)")
+_LOOPED = re.compile(r"performance drop .* batching rule for (\w+::\w+)")
 """torch says so where it goes through all clients and examples, one after another."""
 
 
@@ -126,24 +126,18 @@ def _memory(tensors: Iterable[Any]) -> set[int]:
 
 
 def _draws(node: Node) -> bool:
-    if node.op != "call_function" or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]  # what has tags has one
-        if argument.name == "dropout_p":  # attention, which draws nothing where nothing is to be dropped
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return bool(given != 0)
-    return True
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _fold_constants(module: GraphModule) -> None:
     """Compute what depends on no input, once."""
     graph = module.graph
     known: dict[Node, Any] = {}
-    changed = {argument for node in graph.nodes if is_mutating(node) for argument in node.all_input_nodes}
+    written = written_in(graph)
     for node in list(graph.nodes):
         if node.op == "get_attr":
             continue  # a frozen weight, say: it may be loaded anew
-        if node.op != "call_function" or is_mutating(node) or node in changed:
+        if node.op != "call_function" or is_mutating(node) or origin_of(node) in written:
             continue
         if all(argument in known for argument in node.all_input_nodes) and _is_aten(node):
             arguments, options = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
@@ -189,10 +183,11 @@ def _before(node: Node) -> Node | None:
 def _share(graph: Graph) -> None:
     """Compute once what is computed several times, up to the first operation that writes to a tensor."""
     seen: dict[Any, Node] = {}
+    written = written_in(graph)
     for node in list(graph.nodes):
         if is_mutating(node):
             return
-        if node.op not in ("call_function", "get_attr"):
+        if node.op not in ("call_function", "get_attr") or origin_of(node) in written:
             continue
         key = (node.op, node.target, repr(node.args), repr(sorted(node.kwargs.items())))
         if key in seen:

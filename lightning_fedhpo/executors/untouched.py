@@ -7,7 +7,7 @@ keeps from step to step is a reason not to batch it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -63,8 +63,8 @@ _ENTRIES = 4096
 """A container with more entries is neither looked into nor put back."""
 
 
-def fingerprint(module: nn.Module) -> int:
-    """Return a number that is another one when a module's make-up, or what its layers hold, is replaced.
+def fingerprint(module: nn.Module) -> tuple[Any, ...]:
+    """Return what is another when a module's make-up, or what its layers hold, is replaced.
 
     What hangs in the author's own objects and containers is seen, some levels deep; what is written to tensors is not.
 
@@ -80,7 +80,17 @@ def fingerprint(module: nn.Module) -> int:
     seen: set[int] = set()
     for layer in module.modules():
         _note_named(vars(layer), _DEPTH, found, seen)
-    return hash(tuple(found))
+    return tuple(found)
+
+
+def what_changed(before: Sequence[Any], now: Sequence[Any]) -> str:
+    """Name the attribute in which two fingerprints differ first.
+
+    >>> what_changed(("scale", 1.0, "seen", 3), ("scale", 1.0, "seen", 4))
+    'seen'
+    """
+    place = next((n for n, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), 0)
+    return next((one for one in reversed(now[:place]) if isinstance(one, str)), "its make-up")
 
 
 def _note_named(held: Mapping[str, Any], depth: int, found: list[Any], seen: set[int]) -> None:
@@ -107,12 +117,12 @@ def _note(value: Any, depth: int, found: list[Any], seen: set[int]) -> None:
     if isinstance(value, dict):
         found.append(len(value))
         if len(value) <= _ENTRIES:
-            for key, one in value.items():
+            for key, one in list(value.items()):
                 found.append(key if type(key) is str else repr(key))
                 _note(one, depth - 1, found, seen)
     elif isinstance(value, (*_CONTAINERS, tuple, frozenset)):
         found.append(len(value))
-        for one in value if len(value) <= _ENTRIES else ():
+        for one in list(value) if len(value) <= _ENTRIES else ():
             _note(one, depth - 1, found, seen)
     elif isinstance(value, np.ndarray):
         found.append(value.tobytes() if value.size <= _ENTRIES and not value.dtype.hasobject else value.shape)

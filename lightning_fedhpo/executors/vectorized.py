@@ -23,13 +23,15 @@ from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.untouched import fingerprint
+from lightning_fedhpo.executors.untouched import fingerprint, what_changed
 from lightning_fedhpo.executors.updates import read_options
 from lightning_fedhpo.local import batches_of
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
+CHANGES_TOLD = 10
+"""Rounds in a row before which a module was changed, after which that is told."""
 SETTINGS_KEPT = 4096
 """So many configurations are remembered with the values that they lead to."""
 
@@ -99,7 +101,8 @@ class VectorizedExecutor(SequentialExecutor):
         self._example_bytes = example_bytes
         self._given_up, self._failed = False, ""
         self._settings: dict[tuple[tuple[str, Any], ...], Setting] = {}
-        self._watched = self.state.traces.version, fingerprint(self.local.module)
+        self._watched = self._seen()
+        self._is_stale, self._changes = False, 0
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
         self._exact = "batch_size" not in self.binding.names
         train, val = self.data.sizes("train"), self.data.sizes("val")
@@ -113,11 +116,7 @@ class VectorizedExecutor(SequentialExecutor):
         self.state.begin(context.round)
         self.state.end()
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        watched = self.state.traces.version, fingerprint(self.local.module)
-        if watched != self._watched:  # somebody has changed the module
-            self._watched = watched
-            self._settings.clear()
-            self.programs.forget()
+        self._watch()
         if self._given_up or not all(weight.requires_grad for weight in self.state.weights) or self._thawed():
             yield from super().run(jobs, arms, context)  # which tells what may change while a run goes on
             return
@@ -125,7 +124,12 @@ class VectorizedExecutor(SequentialExecutor):
         each = -(-len(jobs) // waves)
         for start in range(0, len(jobs), each):
             wave = jobs[start : start + each]
+            if self._given_up:
+                yield from super().run(wave, arms, context)
+                continue
             try:
+                if self._is_stale:
+                    self._look_anew(jobs[0].client)
                 results = self.together(wave, arms, context)
             except Exception as error:  # one client's examples, or a step that has become another
                 reason = first_line(error)
@@ -140,6 +144,36 @@ class VectorizedExecutor(SequentialExecutor):
             for result in results:
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
+
+    def _seen(self) -> tuple[Any, ...]:
+        return self.state.traces.version, *fingerprint(self.local.module)
+
+    def _watch(self) -> None:
+        """Notice where somebody has changed the module."""
+        seen = self._seen()
+        if seen == self._watched:
+            self._changes = 0
+            return
+        self._changes += 1
+        if self._changes == CHANGES_TOLD:
+            rank_zero_warn(
+                f"executor: the module changes before every round (`{what_changed(self._watched[1:], seen[1:])}`), and each "
+                "time its step is traced anew, which may take longer than the round. What steps do not read is better "
+                "kept in a callback."
+            )
+        self._watched, self._is_stale = seen, True
+        self._settings.clear()
+
+    def _look_anew(self, client: int) -> None:
+        """Find out once more what a step logs, drops out and trains."""
+        programs = self.programs
+        programs.forget()
+        values = {name: torch.tensor(float(self.binding.original(name))) for name in programs.own}
+        with self.rewound():
+            for stage in ("training", "validation") if self._monitor is not None else ("training",):
+                programs.scout(stage, self.state.weights, values)
+        programs.leave(self.unused(client))
+        self._is_stale = False
 
     def _thawed(self) -> bool:
         return any(parameter.requires_grad for parameter in self.state.frozen.values())
@@ -195,22 +229,25 @@ class VectorizedExecutor(SequentialExecutor):
         columns, width = programs.columns["training"], rows.shape[2]
         by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
         used, taken, busy = per_job, count, lanes.active[0]
-        finished: list[tuple[slice, list[Tensor]]] = []
         outcome = [*weights, *sums, *last]
+        final: list[Tensor] = []
+        finished: list[int] = []
         for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
             wanted = count_of_lanes(active)
             if active < min(busy, wanted):  # done, and computed on beside others
+                final = final or [torch.empty_like(tensor) for tensor in outcome]
                 done = slice(active, min(busy, wanted))
-                finished.append((done, [tensor[done].clone() for tensor in outcome]))
+                torch._foreach_copy_([tensor[done] for tensor in final], [tensor[done] for tensor in outcome])
+                finished += range(done.start, done.stop)
             busy = active
             if wanted < taken:
                 taken, used = wanted, [tensor[:wanted] for tensor in per_job]
             *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
             programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
-        for done, kept in finished:  # a rate of zero leaves weights alone but where their gradient is infinite
-            for tensor, own_outcome in zip(outcome, kept, strict=True):
-                tensor[done] = own_outcome
+        done_early = torch.tensor(finished, dtype=torch.long)
+        for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
+            tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
         total = torch.from_numpy(lanes.sizes.sum(axis=0))
         train = _named(programs.logs["training"], [(one / total).tolist() for one in sums])
         for name, held in zip(programs.last_too, last, strict=True):

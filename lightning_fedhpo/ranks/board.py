@@ -100,7 +100,12 @@ class Board:
         paths: Everybody's, by rank.
         rank: This process's number.
         capacity: Bytes that a process may say at once, to begin with; the same for all.
+
+    Attributes:
+        patience: Seconds that the others are waited for.
     """
+
+    patience = math.inf
 
     def __init__(self, own: Place, paths: Sequence[str], rank: int, capacity: int) -> None:
         self._rank = rank
@@ -118,21 +123,21 @@ class Board:
             self._grow(size)
         return size <= self._capacity
 
-    def exchange(self, own: Sequence[Tensor], at: str = "", patience: float = math.inf) -> list[list[Tensor]]:
+    def exchange(self, own: Sequence[Tensor], at: str = "") -> list[list[Tensor]]:
         """Return everybody's tensors: views that hold until the next exchange.
 
         Args:
             own: This process's, of the same shapes and types in all. Those with the largest numbers come first, so
                 that all lie where numbers of their size may.
             at: What the exchange is for.
-            patience: Seconds that the others are waited for.
         """
-        last = time.monotonic() + patience
+        last = time.monotonic() + self.patience
         self._step += 1
         views, digest = self._views(tuple((part.dtype, part.shape) for part in own))
         for part, target in zip(own, views[self._rank], strict=True):
             target.copy_(part)
         mine, slot = self._counters[self._rank], 1 + self._step % 2  # another may be an exchange ahead, and not two
+        mine[4] = 0  # what failed before, as an earlier run, did not end this process
         mine[slot] = zlib.crc32(at.encode(), digest)
         mine[0] = self._step
         for other in range(len(self._files)):

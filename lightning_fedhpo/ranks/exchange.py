@@ -62,7 +62,7 @@ def gather(value: Any, at: str, summed: Sequence[Tensor] = (), largest: Sequence
         raise told(error) from None
     except LostProcessError as error:
         board = _board()
-        _known["takes_over"] = board is not None and board.takes_over(isinstance(error, MissingProcessError))
+        _successor["takes_over"] = board is not None and board.takes_over(isinstance(error, MissingProcessError))
         raise
 
 
@@ -171,8 +171,7 @@ def _round(own: bytes, reductions: Sequence[_Reduction], at: str) -> list[bytes]
 def _by_board(board: Board, own: bytes, reductions: Sequence[_Reduction], at: str = "") -> list[bytes]:
     reductions = sorted(reductions, key=lambda one: -one.carrier.itemsize)
     sent = [one.tensor.to(one.carrier) for one in reductions]
-    parts = [*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)]
-    everyone = board.exchange(parts, at, _patience[0])
+    everyone = board.exchange([*sent, torch.frombuffer(bytearray(own), dtype=torch.uint8)], at)
     for one, *several in zip(reductions, *everyone, strict=False):  # behind the tensors lie the bytes
         one.take(several)
     return [texts[-1].numpy().tobytes() for texts in everyone]
@@ -207,16 +206,16 @@ _patience: list[float] = [1800.0]
 """Seconds that a process waits for the others, as torch does where nobody says how long."""
 
 
-def be_patient(time: timedelta | None) -> None:
+def be_patient(limit: timedelta | None) -> None:
     """Wait for other processes as long as the Trainer's strategy says."""
-    _patience[:] = [1800.0 if time is None else time.total_seconds()]
+    _patience[:] = [1800.0 if limit is None else limit.total_seconds()]
 
 
 _boards: dict[Any, Board | None] = {}
 """The present group of processes, and the memory that they share where they are all of one machine."""
 
 
-_known: dict[str, bool] = {}
+_successor: dict[str, bool] = {}
 
 
 def fails(seconds: float) -> bool:
@@ -236,16 +235,19 @@ def takes_over() -> bool | None:
 
     Told when another one was found to be gone: by the time of the question this process may have let go of all.
     """
-    return _known.get("takes_over")
+    return _successor.get("takes_over")
 
 
 def _board() -> Board | None:
     group = distributed.group.WORLD
     if group not in _boards:
         let_go()
-        _known.clear()
+        _successor.clear()
         _boards[group] = _made()
-    return _boards[group]
+    board = _boards[group]
+    if board is not None:
+        board.patience = _patience[0]
+    return board
 
 
 def _made() -> Board | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import ranks
 
@@ -33,10 +32,19 @@ class Keeper(Callback):
         """Save; of several processes the first one does, or where it is gone the next."""
         if not self._fed.arms:
             return
+        before = self._written()
         try:
             trainer.save_checkpoint(self._path)
         except Exception as error:  # the first error is the one to hear of
-            if trainer.is_global_zero or ranks.takes_over():
-                with suppress(OSError):
-                    self._path.unlink()  # what there is of it is no checkpoint
-            rank_zero_warn(f"no checkpoint could be written to {self._path}: {error}")
+            if not trainer.is_global_zero and not ranks.takes_over():
+                return
+            if self._written() not in (None, before):
+                self._path.unlink()  # what there is of it is no checkpoint
+            warnings.warn(f"no checkpoint could be written to {self._path}: {error}", stacklevel=2)
+
+    def _written(self) -> int | None:
+        """Return when the file was written, None where there is none."""
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return None

@@ -203,6 +203,13 @@ def test_bytes_are_no_label_that_is_left_out() -> None:
     look(lambda x, y: functional.nll_loss(torch.cat([out(x)] * 60, 1), y), [INPUTS, bytes_of_labels])
 
 
+@pytest.mark.parametrize("count", [2, 5, 7, 50])
+def test_examples_that_meet_are_seen_however_many_there_are(count: int) -> None:
+    name, loss = OTHERS["shifted, not yet counted"]
+    with pytest.raises(CannotBatchError, match="brings"):
+        look(loss, [INPUTS[:count], LABELS[:count]])
+
+
 @pytest.mark.parametrize(
     ("dropped", "is_fine"),
     [

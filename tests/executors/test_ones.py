@@ -151,3 +151,32 @@ def test_the_functions_that_python_calls_fastest_give_the_same_bits():
     one, other = [tensor.clone() for tensor in given], [tensor.clone() for tensor in given]
     assert torch.equal(plain(*one)[0], fast(*other)[0])
     assert torch.equal(one[0], other[0]) and not torch.equal(one[0], given[0])
+
+
+def zeros_that_part(x):
+    one, other = torch.zeros_like(x), torch.zeros_like(x)
+    one += x
+    return [other + 1]
+
+
+def a_constant_written_to_by_a_view(x):
+    mask = torch.zeros(2)
+    mask[1:] += 1
+    return [x * mask]
+
+
+def a_column_written_to_by_a_view(column, rows):
+    found = column.index_select(0, rows)
+    found.view(2, 2).sub_(1.5)
+    return [torch.where(found > 0, found, -1.0)]
+
+
+def test_what_is_written_to_is_neither_shared_nor_computed_beforehand_nor_known():
+    x = torch.tensor([0.5, -1.5])
+    for function in (zeros_that_part, a_constant_written_to_by_a_view):
+        program = tracing.trace(function, [x.clone()])
+        for _ in range(2):
+            assert torch.equal(program(x.clone())[0], function(x.clone())[0])
+    column, rows = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 2, 0])
+    program = tracing.trace(a_column_written_to_by_a_view, [column, rows], held=[0])
+    assert torch.equal(program(column, rows)[0], a_column_written_to_by_a_view(column, rows)[0])

@@ -387,6 +387,11 @@ HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any, fl
         lambda h, value: setattr(h.of.of, "scale", value),
     ),
     "objects in a list": (lambda: [slotted()], lambda h: h[0].scale, lambda h, value: setattr(h[0], "scale", value)),
+    "a number whose hash is another's": (
+        lambda: [-1],
+        lambda h: 1.0 if h[0] == -1 else 0.3,
+        lambda h, value: h.__setitem__(0, -1 if value == 1.0 else -2),
+    ),
     "an array": (lambda: np.ones(2), lambda h: float(h[0]), lambda h, value: h.__setitem__(0, value)),
 }
 
@@ -448,6 +453,72 @@ def test_a_client_that_is_done_is_not_spoilt_by_what_is_computed_beside_it() -> 
     for row, twin in zip(one.result.jobs, other.result.jobs, strict=True):
         if not row["dropped"] and row["round"] == 0:
             assert twin["score_after"] == pytest.approx(row["score_after"], abs=0.35), "of few examples"
+
+
+def test_a_dropout_that_a_callback_begins_with_drops() -> None:
+    class Drops(Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            pl_module.rate = 0.5 if trainer.current_epoch else 0.0
+
+    class Begins(Net):
+        rate = 0.0
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            x = functional.dropout(x, self.rate, self.training)
+            self.log("dropped", (x == 0).float().mean())
+            return functional.cross_entropy(self(x), y)
+
+    fed = run(PLAIN, Begins(), Drops(), cohort=8, epochs=4, rounds=2)
+    assert type(fed._executor) is VectorizedExecutor
+    first, second = fed.result.history["train/dropped"]
+    assert first == 0.0 and 0.4 < second < 0.6
+
+
+def test_a_head_that_a_callback_switches_on_is_trained() -> None:
+    class Switches(Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            pl_module.both = trainer.current_epoch > 0
+
+    class Headed(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both, self.head = False, nn.Linear(6, 3)
+            with torch.no_grad():
+                self.head.weight.fill_(0.1)
+                self.head.bias.zero_()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x) + self.head(x) if self.both else self.net(x)
+
+    results = [run(executor, Headed(), Switches(), rounds=3) for executor in ("sequential", PLAIN)]
+    agree(*results)
+
+
+def test_a_module_that_changes_before_every_round_is_told_once() -> None:
+    class Records(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            pl_module.seen.append(trainer.current_epoch)
+
+    class Recorded(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[int] = []
+
+    with pytest.warns(UserWarning, match=r"changes before every round \(`seen`\)") as said:
+        run(PLAIN, Recorded(), Records(), rounds=14)
+    assert len([one for one in said if "every round" in str(one.message)]) == 1
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_is_dropped_out_whole_has_no_gradient(inplace: bool) -> None:
+    class Whole(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            return functional.cross_entropy(self.net(x) + functional.dropout(2 * self.net(x), 1.0, inplace=inplace), y)
+
+    results = [run(executor, Whole()) for executor in ("sequential", PLAIN)]
+    agree(*results)
 
 
 def test_dropout_in_place_drops_what_others_look_at() -> None:

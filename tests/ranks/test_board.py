@@ -134,10 +134,19 @@ def test_who_does_not_answer_in_time_is_missed() -> None:
     first, second, third = boards(3)
     second._counters[1][0] = 1  # it is here, and the first one is not
     with pytest.raises(MissingProcessError, match="process 0 of the run does not answer"):
-        third.exchange([torch.zeros(3)], patience=0.3)
+        third.patience = 0.3
+        third.exchange([torch.zeros(3)])
     second._step = 1
     assert not third.takes_over(from_missing=True) and second.takes_over(from_missing=True)
     first.close()
+
+
+def test_what_has_failed_is_forgotten_with_the_next_exchange() -> None:
+    found = boards(2)
+    found[0].fail()
+    assert found[1].has_failed(0)
+    at_once(found, lambda rank, one: one.exchange([torch.zeros(1)]))
+    assert not found[1].has_failed(0)
 
 
 def test_the_next_that_is_left_takes_over_from_those_that_are_gone() -> None:

@@ -51,6 +51,18 @@ def test_half_a_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_earlier_checkpoint_stays_where_nothing_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(self: Trainer, path: Path) -> None:
+        raise TypeError("cannot pickle")
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", broken)
+    (tmp_path / Keeper.FILE).write_bytes(b"whole")
+    fed = FederatedLoop(cohort=3)
+    with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="cannot pickle"):
+        fit(fed, Fails(job=4), Keeper(fed, tmp_path))
+    assert (tmp_path / Keeper.FILE).read_bytes() == b"whole"
+
+
 def test_what_never_began_leaves_nothing(tmp_path: Path):
     fed = FederatedLoop(cohort=1000)
     with pytest.raises(ValueError, match="`cohort` is 1000"):
