@@ -156,10 +156,10 @@ class VectorizedExecutor(SequentialExecutor):
             return
         self._changes += 1
         if self._changes == CHANGES_TOLD:
+            what = what_changed(self._watched[1:], seen[1:])
             rank_zero_warn(
-                f"executor: the module changes before every round (`{what_changed(self._watched[1:], seen[1:])}`), and each "
-                "time its step is traced anew, which may take longer than the round. What steps do not read is better "
-                "kept in a callback."
+                f"executor: the module changes before every round (`{what}`), and each time its step is traced anew, "
+                "which may take longer than the round. What steps do not read is better kept in a callback."
             )
         self._watched, self._is_stale = seen, True
         self._settings.clear()
