@@ -49,4 +49,4 @@ def smoothed(*arguments: Any, label_smoothing: Tensor, **options: Any) -> Tensor
     """
     loss: Callable[..., Tensor] = partial(functional.cross_entropy, *arguments, **options)
     none, whole = loss(label_smoothing=0.0), loss(label_smoothing=1.0)
-    return none + label_smoothing * (whole - none)
+    return none + torch.where(label_smoothing == 0.0, 0.0, label_smoothing * (whole - none))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ class RoundProgress(Callback):
         """Start the clock."""
         self._began = time.monotonic()
         self._first = trainer.current_epoch
-        self._told = 0.0
+        self._told = -math.inf
         self._width = 0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
