@@ -14,8 +14,9 @@ optimizers in order, and goes over ``lr``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,8 +41,8 @@ class Target:
     where: str
     restore: Callable[[], None] | None = None
     """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
-    assign: Callable[[Any], None] | None = None
-    """Where the module itself reads the value: writes whatever it is given, unchecked."""
+    assign: Callable[[Any], Callable[[], None]] | None = None
+    """Where the module itself reads the value: writes whatever it is given, unchecked, and returns what undoes it."""
     rounded: Callable[[Any], Any] = lambda value: value
     """Returns what is held of a value: a tensor has its own digits."""
 
@@ -229,18 +230,22 @@ class Binding:
                 raise ValueError(f"`dropout` must be in [0, 1], got {value!r}.")
             assign(value)
 
-        def assign(value: Any) -> None:
+        def assign(value: Any) -> Callable[[], None]:
+            former = held()
             for layer, attribute in layers:
                 setattr(layer, attribute, value)
+            return partial(put_back, former)
 
-        own = [(layer, attribute, getattr(layer, attribute)) for layer, attribute in layers]
+        def held() -> list[Any]:
+            return [getattr(layer, attribute) for layer, attribute in layers]
 
-        def restore() -> None:
-            for layer, attribute, value in own:
+        def put_back(values: Sequence[Any]) -> None:
+            for (layer, attribute), value in zip(layers, values, strict=True):
                 setattr(layer, attribute, value)
 
         first, place = layers[0]
-        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", restore, assign)
+        own = partial(put_back, held())
+        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", own, assign)
 
 
 def _attribute_target(module: nn.Module, path: str) -> Target:
@@ -273,8 +278,12 @@ def _attribute_target(module: nn.Module, path: str) -> Target:
 
 
 def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
-    own = read()
-    return Target(write, read, f"`{path}`", lambda: write(own), write)
+    def assign(value: Any) -> Callable[[], None]:
+        former = read()
+        write(value)
+        return partial(write, former)
+
+    return Target(write, read, f"`{path}`", partial(write, read()), assign)
 
 
 def _step(owner: Any, name: str, path: str) -> Any:

@@ -150,6 +150,7 @@ def prepare(
     changed = list(moving) if moving is not None else changed
     state = module_state(module, algorithm.local, changed, traces, training)
     chosen = _chosen(executor(state), algorithm, tuning, settings, clients)
+    holder[:] = [chosen]
     announce(chosen)
     return Prepared(chosen, data, [name for name in changed if name in state.names[2]])
 

@@ -51,14 +51,16 @@ class Watch(threading.Thread):
 
     Args:
         children: The processes that this one has started.
+        grace: Seconds that this process has to find out by itself.
 
     Attributes:
         lost: Whether another process is gone.
     """
 
-    def __init__(self, children: Sequence[Popen[bytes]]) -> None:
+    def __init__(self, children: Sequence[Popen[bytes]], grace: float = GRACE) -> None:
         super().__init__(daemon=True, name="fedhpo-watch")
         self._children = children
+        self._grace = grace
         self._over = threading.Event()
         self.lost = False
 
@@ -72,7 +74,7 @@ class Watch(threading.Thread):
         while not self._over.wait(LOOK):
             self.lost = self.lost or is_orphan() or any(child.poll() for child in self._children)
             waited = waited + LOOK if self.lost and not ranks.is_alone() else 0.0
-            if waited >= GRACE:
+            if waited >= self._grace:
                 self._give_up()
                 return
 
@@ -92,8 +94,9 @@ def follow() -> None:
     starter = os.environ.pop(_STARTER, None)  # not for what this one starts
     if starter is not None:
         sys.excepthook = _saying_once(sys.excepthook)
-        _following.append(threading.Event())
-        threading.Thread(target=_follow, args=(int(starter), _following[-1]), daemon=True, name="fedhpo-follow").start()
+        over = threading.Event()
+        _before_runs.append(over.set)
+        threading.Thread(target=_follow, args=(int(starter), over), daemon=True, name="fedhpo-follow").start()
 
 
 @contextmanager
@@ -107,7 +110,8 @@ def starting() -> Iterator[None]:
 
 
 _STARTER = "FEDHPO_STARTED_BY"
-_following: list[threading.Event] = []
+_before_runs: list[Callable[[], None]] = []
+"""What ends the watches of processes that have not found each other yet."""
 
 
 def _follow(parent: int, over: threading.Event) -> None:
@@ -118,11 +122,24 @@ def _follow(parent: int, over: threading.Event) -> None:
             os._exit(1)
 
 
+@contextmanager
+def looked_after(children: Sequence[Popen[bytes]]) -> Iterator[None]:
+    """Watch processes that this one has started, until a run does."""
+    early = Watch(children, PARTING)  # nothing is to be saved yet
+    _before_runs.append(early.end)
+    if children:
+        early.start()
+    try:
+        yield
+    finally:
+        early.end()
+
+
 def watched(children: Sequence[Popen[bytes]]) -> Watch:
     """Watch the processes that this one has started, or the one that has started this; leave none behind at the end."""
     here = ranks.place()
-    for over in _following:
-        over.set()
+    while _before_runs:
+        _before_runs.pop()()
     launched = (here[0], os.getppid()) in ranks.gather(here, "the set-up")
     _known["children"], _known["parent"] = children, os.getppid() if launched else None
     watch = Watch(children)

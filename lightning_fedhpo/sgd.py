@@ -112,9 +112,8 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
         optimizer: An SGD.
         allow_implementations: Accept it also where a fused or foreach implementation of the same step is asked for.
     """
-    own = vars(optimizer)
-    if "step" in own or own[_BEFORE] or own[_AFTER] or _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
-        return False  # a schedule, or somebody, has wrapped it
+    if is_wrapped(optimizer):
+        return False
     for group in optimizer.param_groups:
         if group.get("maximize") or group.get("differentiable"):
             return False
@@ -123,6 +122,14 @@ def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> b
         if not allow_implementations and (group.get("fused") or group.get("foreach")):
             return False
     return True
+
+
+def is_wrapped(optimizer: Optimizer) -> bool:
+    """Whether a schedule, or somebody, has put something of their own around an optimizer's step."""
+    own = vars(optimizer)
+    return bool(
+        "step" in own or own[_BEFORE] or own[_AFTER] or _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+    )
 
 
 @gradless

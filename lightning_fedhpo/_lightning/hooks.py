@@ -65,11 +65,14 @@ def call_each(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *ar
 
 
 def watchers_of_jobs(trainer: AnyTrainer) -> list[str]:
-    """Name the callbacks, Lightning's and ours apart, that act between two jobs."""
-    own = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
+    """Name the callbacks that act between two jobs: Lightning's and ours do not, but for hooks that they are given."""
+    known = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
     hooks = ("on_train_batch_start", "on_train_batch_end")
     return [
         type(callback).__name__
         for callback in trainer.callbacks
-        if not type(callback).__module__.startswith(own) and any(overrides(callback, hook) for hook in hooks)
+        if any(
+            hook in vars(callback) or (overrides(callback, hook) and not type(callback).__module__.startswith(known))
+            for hook in hooks
+        )
     ]

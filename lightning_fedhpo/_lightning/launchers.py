@@ -24,8 +24,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
-from lightning_fedhpo import processes
+from lightning_fedhpo import processes, ranks
 from lightning_fedhpo._lightning.hooks import AnyTrainer
+from lightning_fedhpo.ranks.board import LostProcessError
 
 
 def refuse_copies(trainer: AnyTrainer) -> None:
@@ -93,7 +94,8 @@ class TerminatedError(RuntimeError):
 def _in_a_copy(function: Any, *arguments: Any, **options: Any) -> Any:
     """Run the Trainer in a copy, and tell callbacks of what fails there."""
     try:
-        return function(*arguments, **options)
+        with naming_the_lost(function.__self__):
+            return function(*arguments, **options)
     except BaseException as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C comes from the console and from who started this one
         call._call_callback_hooks(function.__self__, "on_exception", error)
@@ -107,22 +109,46 @@ def _leave_it_to_the_copies(*arguments: Any, **options: Any) -> None:
     rank_zero_info("No checkpoint from here: the processes that shared the run have its state, and write theirs.")
 
 
-def _naming_itself(launch: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a process tell those that it starts who it is: they end with it also while they look for each other."""
+def _naming(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a process tell those that it starts who it is, and say of one that is gone who it was.
+
+    They end with it, and it with them, also while they look for each other.
+    """
 
     @wraps(launch)
     def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
-        with ExitStack() as naming:
-            if _federated_loop(trainer) is not None:
-                naming.enter_context(processes.starting())
+        if _federated_loop(trainer) is None:
+            return launch(self, function, *arguments, trainer=trainer, **options)
+        with ExitStack() as starting:
+            starting.enter_context(processes.starting())
 
             def begun(*given: Any, **named: Any) -> Any:
-                naming.close()
-                return function(*given, **named)
+                starting.close()
+                with processes.looked_after(started(trainer)), naming_the_lost(trainer):
+                    return function(*given, **named)
 
             return launch(self, begun, *arguments, trainer=trainer, **options)
 
     return launched
+
+
+@contextmanager
+def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
+    """Say of a broken connection what it means."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ranks.is_lost(error):
+            raise
+        if trainer.received_sigterm:
+            raise SIGTERMException from error
+        who = processes.fallen(started(trainer))
+        if not who and ranks.world() == 1:  # they have not found each other yet, for another reason
+            raise
+        raise LostProcessError(
+            f"{who or 'another process'} of this run has ended, or did not answer in time, and the others cannot go on "
+            "without it. How long they wait is said by DDPStrategy(timeout=...)."
+        ) from error
 
 
 def _handing_over(extra_results: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
@@ -165,7 +191,7 @@ def _attach(trainer: AnyTrainer, data: LightningDataModule | None) -> None:
 
 
 for _launcher, _name, _around in (
-    (_SubprocessScriptLauncher, "launch", _naming_itself),
+    (_SubprocessScriptLauncher, "launch", _naming),
     (_MultiProcessingLauncher, "launch", _bringing_back),
     (_MultiProcessingLauncher, "get_extra_results", _handing_over),
     (_MultiProcessingLauncher, "update_main_process_results", _receiving),

@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from lightning_fedhpo import ranks
 from lightning_fedhpo._lightning.figures import RecorderDoor
 from lightning_fedhpo._lightning.hooks import AnyTrainer, batch_callbacks, call_callbacks, call_each, inside
-from lightning_fedhpo._lightning.strategy import end_alone, naming_the_lost
+from lightning_fedhpo._lightning.strategy import end_alone
 from lightning_fedhpo.types import ClientResult, Job
 
 REFRESH_SECONDS = 0.05
@@ -226,10 +226,6 @@ class RoundsLoop(_FitLoop):
             raise MisconfigurationException(
                 "`Trainer(limit_train_batches=0)` trains nothing: a federated run needs at least one batch a client."
             )
-        with naming_the_lost(self.trainer):
-            self._run_rounds()
-
-    def _run_rounds(self) -> None:
         self.reset()
         if bool(super().done):
             self._rounds.start(self.trainer, self.trainer.lightning_module)

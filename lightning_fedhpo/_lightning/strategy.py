@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,8 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch.nn.parameter import is_lazy
 
-from lightning_fedhpo import processes, ranks
+from lightning_fedhpo import ranks
 from lightning_fedhpo._lightning.hooks import AnyTrainer
-from lightning_fedhpo._lightning.launchers import started
-from lightning_fedhpo.ranks.board import LostProcessError
 
 
 def share_jobs(trainer: AnyTrainer) -> None:
@@ -145,20 +141,3 @@ def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
     if not connector.received_sigterm and launcher is not None:
         launcher.kill(signum)
     connector.received_sigterm = True
-
-
-@contextmanager
-def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
-    """Say of a broken connection what it means."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not ranks.is_lost(error):
-            raise
-        if trainer.received_sigterm:
-            raise SIGTERMException from error
-        who = processes.fallen(started(trainer)) or "another process"
-        raise LostProcessError(
-            f"{who} of this run has ended, or did not answer in time, and the others cannot go on without it. How long "
-            "they wait is said by DDPStrategy(timeout=...)."
-        ) from error

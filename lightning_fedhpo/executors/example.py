@@ -107,13 +107,11 @@ class Hyperparameter:
 
     Attributes:
         name: Its name.
-        write: Puts a value where the module reads it.
-        read: Returns what is there.
+        assign: Puts a value where the module reads it, and returns what undoes that.
     """
 
     name: str
-    write: Callable[[Any], None]
-    read: Callable[[], Any]
+    assign: Callable[[Any], Callable[[], None]]
 
 
 class _Number:
@@ -206,6 +204,5 @@ class ExampleStep:
         with ExitStack() as stack:
             for hyperparameter in self._own:
                 if hyperparameter.name in values:
-                    stack.callback(hyperparameter.write, hyperparameter.read())
-                    hyperparameter.write(values[hyperparameter.name])
+                    stack.callback(hyperparameter.assign(values[hyperparameter.name]))
             yield

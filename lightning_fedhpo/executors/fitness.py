@@ -12,19 +12,18 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor
 
-from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.binding import LOOP
 from lightning_fedhpo.executors.added import Added
+from lightning_fedhpo.executors.conditions import step_by_conditions
 from lightning_fedhpo.executors.dropout import HashedDropout
 from lightning_fedhpo.executors.example import CannotBatchError, ExampleStep, Hyperparameter
 from lightning_fedhpo.executors.images import TOLERANCE_OF_IMAGES
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import STEPS_COMPARED, Limits, SequentialExecutor, apart
 from lightning_fedhpo.executors.tracing import bytes_made, convolves_images, copied
-from lightning_fedhpo.executors.updates import Update, update_of
 from lightning_fedhpo.executors.vectorized import VectorizedExecutor
 from lightning_fedhpo.groups import group_of
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
@@ -36,6 +35,8 @@ BATCHES_COMPARED = (2, 7, 32, 64)
 """Sizes of batches of all clients' examples whose steps are compared with the means of steps on single examples."""
 TOLERANCE = 1e-4
 """How far apart weights may be that were trained both ways, of the way that they moved; and what was logged."""
+_WAY = 0.1
+"""How far off weights are, at least, where a step is compared with itself once more."""
 LATER = 10.0
 """How many times as far where a run goes on that was found to be the same: at other weights rounding has other effects,
 and a run that changed its executor would not come out as if it had never been interrupted."""
@@ -69,12 +70,10 @@ def vectorized(
         CannotBatchError: With the reason why they cannot be run side by side.
     """
     local, binding, data = sequential.local, sequential.binding, sequential.data
-    update = _checked(sequential, monitor)
+    update = step_by_conditions(sequential, monitor)
     train, val = data.columns("train"), data.columns("val")
     own = [
-        Hyperparameter(name, target.assign, target.read)
-        for name, target in binding.of_module.items()
-        if target.assign is not None
+        Hyperparameter(name, target.assign) for name, target in binding.of_module.items() if target.assign is not None
     ]
     for name in (one.name for one in own):
         if isinstance(binding.original(name), bool) or not isinstance(binding.original(name), int | float):
@@ -130,47 +129,10 @@ def vectorized(
     return found
 
 
-def _checked(sequential: SequentialExecutor, monitor: str | None) -> Update:
-    """Return the optimizer's batched step, or say what stands against one."""
-    local, state, data = sequential.local, sequential.state, sequential.data
-    trainer, module = local.trainer, local.module
-    hooks = private.overridden_around_batches(module)
-    watchers = private.watchers_of_jobs(trainer)
-    splits = ["train", *(["val"] if monitor is not None else [])]
-    found = {
-        f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
-        f"it has {', '.join(hooks)}": bool(hooks),
-        f"{', '.join(watchers)} acts between jobs": bool(watchers),
-        "it has backward hooks": _has_backward_hooks(module),
-        "a learning-rate scheduler runs inside local training": bool(trainer.lr_scheduler_configs),
-        f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
-        f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
-        "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
-        "batches pass a hook on their way to the module": local.transfers,
-        "weights are not all dense numbers of one device": len({w.device for w in state.weights}) > 1
-        or any(not w.is_floating_point() or w.layout is not torch.strided for w in state.weights),
-        "torch cannot batch its recurrent layers": any(isinstance(layer, nn.RNNBase) for layer in module.modules()),
-        "it trains embeddings with sparse gradients": any(getattr(m, "sparse", False) for m in module.modules()),
-    }
-    reason = next((text for text, holds in found.items() if holds), None)
-    if reason is not None:
-        raise CannotBatchError(reason)
-    update = update_of(trainer.optimizers[0])
-    if isinstance(update, str):
-        raise CannotBatchError(update)
-    return update
-
-
 def _wipe(sequential: SequentialExecutor) -> None:
     """Make the module what a client finds."""
     sequential.state.begin()
     sequential.state.end()
-
-
-def _has_backward_hooks(module: nn.Module) -> bool:
-    layers = any(layer._backward_hooks or layer._backward_pre_hooks for layer in module.modules())
-    kinds = ("_backward_hooks", "_post_accumulate_grad_hooks")
-    return layers or any(getattr(weight, kind, None) for weight in module.parameters() for kind in kinds)
 
 
 @torch.no_grad()
@@ -180,6 +142,7 @@ def _check_means(
     """Look through a step's operations, and compare batches of all clients' examples with the means of their parts."""
     draw, data = seeding.rng(0, seeding.EVALUATION), sequential.data
     weights = sequential.state.weights
+    others = _elsewhere(weights)
     for stage in ("training", "validation") if validates else ("training",):
         split = "train" if stage == "training" else "val"
         programs.look_through(stage, weights)
@@ -190,7 +153,15 @@ def _check_means(
         for size, part in _compared([int(n) for n in lengths[lengths > 0]], sizes):
             places = order[draw.integers(len(order), size=size)]
             rows = torch.from_numpy(places if held is None or held.rows is None else held.rows.numpy()[places])
-            programs.check_mean(stage, weights, rows, part)
+            for there in (weights, others) if size in BATCHES_COMPARED[:2] else (weights,):
+                programs.check_mean(stage, there, rows, part)
+
+
+def _elsewhere(weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return weights some way off: at those that a run begins with, a part may vanish that does not later."""
+    generator = torch.Generator().manual_seed(0)
+    ways = [torch.randn(weight.shape, generator=generator).to(weight) for weight in weights]
+    return [w + way * max(float(w.square().mean().sqrt()), _WAY) for w, way in zip(weights, ways, strict=True)]
 
 
 def _compared(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
@@ -239,8 +210,10 @@ def _prove(
             if alone.error is None and (alone.finite or ours.finite):
                 distances.append(apart(ours.weights, alone.weights, arm.weights))
                 pairs.append((ours, alone))
+    if not pairs:
+        raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
     images = any(convolves_images(graph.graph) for graph in executor.programs.graphs.values())
-    largest = max(distances, default=0.0)
+    largest = max(distances)
     if largest > slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE):
         raise CannotBatchError(
             f"a client trained both ways came out differently, by {largest:.1g} of the way that its weights went: a "

@@ -201,12 +201,21 @@ class _Look:
         for place, (mine, others) in enumerate(zip(one.made, two.made, strict=True)):
             scaled = _scaled(self._tape.tensors[mine], self._other.tensors[others])
             self._made.setdefault(mine, one)
+            if one.name == "embedding":
+                self._check_rows(one)
             kind = self._kind(one, two, scaled, place)
             if kind is Kind.ROWS and bool((behind[place] > 1).any()):
                 kind = Mixed(f"`{one.name}` brings examples together")
             self.kinds[mine] = kind
             if one.func._schema.is_mutable:
                 self._written(mine, kind)
+
+    def _check_rows(self, one: Operation) -> None:
+        """Raise where the data asks for rows that a table has not: side by side, another client's would be taken."""
+        table, rows = one.taken[:2]
+        asked, there = self._everywhere(rows), self._tape.tensors[table].shape[0]
+        if asked is not None and asked.numel() and not 0 <= int(asked.min()) <= int(asked.max()) < there:
+            raise CannotBatchError(f"its data asks for others than the {there} rows that an embedding has")
 
     def _written(self, number: int, kind: Kind | Mixed) -> None:
         """Note what an operation in place makes of all views of its tensor."""

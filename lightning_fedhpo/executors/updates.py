@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from lightning_fedhpo.sgd import is_plain_sgd
+from lightning_fedhpo.sgd import is_plain_sgd, is_wrapped
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, float | Tensor]
@@ -83,7 +83,13 @@ def adam(decoupled: bool) -> Update:
 
     def coefficients(options: Mapping[str, Floats], step: int) -> dict[str, Floats]:
         first, second = 1 - options["beta1"] ** step, np.sqrt(1 - options["beta2"] ** step)
-        return {"rate": options["lr"] / first, "root": second, "shrink": options["lr"] * options["weight_decay"]}
+        return {
+            "rate": options["lr"] / first,
+            "root": second,
+            "shrink": options["lr"] * options["weight_decay"],
+            "rest1": 1 - options["beta1"],  # here, with all digits: of 0.9999 a single float leaves a few
+            "rest2": 1 - options["beta2"],
+        }
 
     def apply(weight: Tensor, gradient: Tensor, state: Sequence[Tensor], values: Values) -> None:
         if decoupled:
@@ -92,8 +98,8 @@ def adam(decoupled: bool) -> Update:
             gradient = _decayed(weight, gradient, values["weight_decay"])
         mean, square = state
         beta1, beta2 = along(values["beta1"], weight), along(values["beta2"], weight)
-        mean.mul_(beta1).add_(gradient * (1 - beta1))
-        square.mul_(beta2).add_(gradient * gradient * (1 - beta2))
+        mean.mul_(beta1).add_(gradient * along(values["rest1"], weight))
+        square.mul_(beta2).add_(gradient * gradient * along(values["rest2"], weight))
         denominator = (square.sqrt() / along(values["root"], weight)).add_(along(values["eps"], weight))
         weight.addcdiv_(mean * along(values["rate"], weight), denominator, value=-1.0)
 
@@ -114,14 +120,16 @@ def update_of(optimizer: Optimizer) -> Update | str:
         return f"there is no batched step of {kind.__name__}: SGD, Adam and AdamW have one"
     if any(group.get("maximize") or group.get("differentiable") for group in groups):
         return f"{kind.__name__} maximizes, or is differentiable"
+    if is_wrapped(optimizer):
+        return f"{kind.__name__} is wrapped, or has hooks"
     if kind is SGD:
         if not is_plain_sgd(optimizer, allow_implementations=True) or any(group["dampening"] for group in groups):
-            return "SGD is wrapped, hooked or dampened"
+            return "SGD is dampened, or has several learning rates in one"
         if len({bool(group["nesterov"]) for group in groups}) > 1:
             return "SGD has groups with and without Nesterov's momentum"
         return sgd(bool(groups[0]["nesterov"]))
-    if "step" in vars(optimizer) or any(group["amsgrad"] for group in groups):
-        return f"{kind.__name__} is wrapped, or uses amsgrad"
+    if any(group["amsgrad"] for group in groups):
+        return f"{kind.__name__} uses amsgrad"
     decoupled = {kind is AdamW or bool(group.get("decoupled_weight_decay")) for group in groups}
     return adam(decoupled.pop()) if len(decoupled) == 1 else "Adam has groups with and without decoupled weight decay"
 

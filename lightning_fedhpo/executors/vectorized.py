@@ -19,13 +19,15 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.executors.conditions import step_by_conditions
 from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.executors.fingerprint import fingerprint, plain_values, what_changed
 from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.untouched import fingerprint, what_changed
 from lightning_fedhpo.executors.updates import read_options
 from lightning_fedhpo.local import batches_of
+from lightning_fedhpo.sgd import is_wrapped
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 EVALUATED_AT_ONCE = 64
@@ -146,7 +148,8 @@ class VectorizedExecutor(SequentialExecutor):
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
 
     def _seen(self) -> tuple[Any, ...]:
-        return self.state.traces.version, *fingerprint(self.local.module)
+        wrapped = [is_wrapped(optimizer) for optimizer in self.local.trainer.optimizers]
+        return self.state.traces.version, *wrapped, *plain_values(self._algorithm), *fingerprint(self.local.module)
 
     def _watch(self) -> None:
         """Notice where somebody has changed the module."""
@@ -165,7 +168,8 @@ class VectorizedExecutor(SequentialExecutor):
         self._settings.clear()
 
     def _look_anew(self, client: int) -> None:
-        """Find out once more what a step logs, drops out and trains."""
+        """Find out once more whether nothing stands against it, and what a step logs, drops out and trains."""
+        step_by_conditions(self, self._monitor)
         programs = self.programs
         programs.forget()
         values = {name: torch.tensor(float(self.binding.original(name))) for name in programs.own}

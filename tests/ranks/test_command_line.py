@@ -164,6 +164,21 @@ def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], told:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes as Linux shows them")
+def test_one_that_is_killed_before_the_run_begins_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lightning_fedhpo.train", *LONG, *TWO, f"hydra.run.dir={tmp_path / 'run'}"]
+    first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE)
+    try:
+        while not (others := [number for number, command in session(first.pid) if "import work" in command]):
+            time.sleep(0.05)
+        os.kill(others[0], signal.SIGKILL)  # while the first one waits for it
+        told = first.communicate(timeout=60)[1]
+        assert told.count(b"process 1 (killed by SIGKILL) of this run is gone") == 1
+        assert first.returncode and not session(first.pid)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL) if session(first.pid) else None
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes as Linux shows them")
 def test_none_is_left_that_looks_for_a_first_process_which_is_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lightning_fedhpo.train", *LONG, *TWO, f"hydra.run.dir={tmp_path / 'run'}"]
     first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE)

@@ -15,11 +15,10 @@ from lightning_fedhpo.ranks import failures
 def test_a_process_that_trains_is_left_alone_and_one_that_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     monkeypatch.setattr(processes, "LOOK", 0.01)
-    monkeypatch.setattr(processes, "GRACE", 0.1)
     monkeypatch.setattr(processes.Watch, "_give_up", lambda self: ended.append("ended"))
     monkeypatch.setattr(failures, "_alone", [True])
     killed: Any = SimpleNamespace(poll=lambda: -9)
-    watch = processes.Watch([killed])
+    watch = processes.Watch([killed], grace=0.1)
     watch.start()
     time.sleep(0.5)
     assert watch.lost and not ended, "its clients train"
