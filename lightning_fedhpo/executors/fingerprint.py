@@ -124,7 +124,7 @@ def _note_named(held: Mapping[str, Any], depth: int, found: list[Any], seen: set
 
 
 def _note(value: Any, depth: int, found: list[Any], seen: set[int]) -> None:
-    kind = type(value)
+    kind: type = type(value)
     if kind in _PLAIN or isinstance(value, _NUMBERS):
         found.append(value)
         return

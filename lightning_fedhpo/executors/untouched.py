@@ -112,10 +112,10 @@ def _keep_object(path: str, owner: Any, depth: int, kept: dict[int, _Kept]) -> N
     if isinstance(fields, dict) and id(fields) not in kept:
         kept[id(fields)] = _Kept(path, owner, lambda: entries_of(fields), lambda entries: refill(fields, entries))
         _keep_named(path, list(fields.items()), depth, kept)
-    if slots_of(type(owner)):
+    if slots_of(_kind(owner)):
         kept[id(owner)] = _Kept(path, owner, *_by_name(owner, partial(_filled, owner)))
         _keep_named(path, _filled(owner), depth, kept)
-    for kind in classes_of(type(owner)):
+    for kind in classes_of(_kind(owner)):
         if id(kind) not in kept:
             kept[id(kind)] = _Kept(kind.__name__, kind, *_by_name(kind, partial(own_fields, kind)))
             _keep_named(kind.__name__, own_fields(kind), depth, kept)
@@ -148,8 +148,12 @@ def _by_name(owner: Any, fields: Callable[[], Sequence[tuple[str, Any]]]) -> Way
     return entries, put_back
 
 
+def _kind(owner: Any) -> type:
+    return type(owner)
+
+
 def _filled(owner: Any) -> list[tuple[str, Any]]:
-    found = ((name, getattr(owner, name, _MISSING)) for name in slots_of(type(owner)))
+    found = ((name, getattr(owner, name, _MISSING)) for name in slots_of(_kind(owner)))
     return [(name, value) for name, value in found if value is not _MISSING]
 
 

@@ -17,6 +17,7 @@ OPTIMIZERS: dict[str, Any] = {
     "nesterov": (SGD, [{"lr": 0.1, "momentum": 0.9, "nesterov": True}, {"lr": 0.3, "momentum": 0.5, "nesterov": True}]),
     "decay": (SGD, [{"lr": 0.1, "momentum": 0.9, "weight_decay": 0.3}, {"lr": 0.1, "weight_decay": 0.0}]),
     "adam": (Adam, [{"lr": 0.1, "betas": (0.5, 0.9)}, {"lr": 0.01, "weight_decay": 0.2, "eps": 1e-3}]),
+    "adam with a long memory": (Adam, [{"lr": 0.3, "betas": (0.9, 0.9999)}, {"lr": 0.3, "betas": (0.99, 0.99999)}]),
     "adamw": (AdamW, [{"lr": 0.1, "weight_decay": 0.3}, {"lr": 0.01, "betas": (0.8, 0.95)}]),
 }
 
@@ -71,7 +72,11 @@ def test_what_has_no_batched_step_says_so(make: Any, reason: str) -> None:
     assert reason in found
 
 
-def test_a_hooked_optimizer_has_none() -> None:
-    optimizer = SGD([torch.zeros(2, requires_grad=True)], lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: None)
-    assert isinstance(update_of(optimizer), str)
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+@pytest.mark.parametrize("hook", ["register_step_pre_hook", "register_step_post_hook"])
+def test_a_hooked_optimizer_has_none(kind: Any, hook: str) -> None:
+    optimizer = kind([torch.zeros(2, requires_grad=True)], lr=0.1)
+    handle = getattr(optimizer, hook)(lambda *_: None)
+    assert update_of(optimizer) == f"{kind.__name__} is wrapped, or has hooks"
+    handle.remove()
+    assert not isinstance(update_of(optimizer), str)

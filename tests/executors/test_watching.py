@@ -1,0 +1,279 @@
+"""What is around a step counts as well: hooks, classes, an author's objects, and whoever changes them later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, FedProx, Float, Natural, SearchSpace
+from lightning_fedhpo.executors import VectorizedExecutor
+from lightning_fedhpo.executors.fingerprint import fingerprint
+from lightning_fedhpo.executors.untouched import untouched
+from lightning_fedhpo.testing import quiet_trainer, toy_tensors
+from tests.executors.test_surprises import SIZES, Changes, clients, loss
+from tests.executors.test_vectorized import PLAIN, Net, agree, run
+
+
+def same(expected: FederatedLoop, fed: FederatedLoop) -> None:
+    """Two runs of one job after another."""
+    assert type(fed._executor) is not VectorizedExecutor
+    assert fed.result.history == expected.result.history
+    assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
+
+
+class KeepsWeightsSmall(Net):
+    """Has its optimizer put weights back into a box after every step."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        optimizer.register_step_post_hook(lambda *_: [weight.data.clamp_(-0.4, 0.4) for weight in self.parameters()])
+        return optimizer
+
+
+class Collects(Net):
+    losses: list[Any] = []  # noqa: RUF012 - as authors do it
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found = loss(self, batch)
+        self.losses.append(found.detach())
+        return found
+
+
+@dataclass(slots=True)
+class Clock:
+    steps: int = 0
+
+
+class Waits(Net):
+    """Does something else after a thousand steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.clock.steps += 1
+        return loss(self, batch) * (0.1 if self.clock.steps > 1000 else 1.0)
+
+
+class Counts(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = np.zeros(3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.seen[1] += 1
+        return loss(self, batch) * (0.1 if self.seen[1] > 1000 else 1.0)
+
+
+class CountsInItsClass(Net):
+    count = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        type(self).count += 1
+        return loss(self, batch) * (0.1 if self.count > 1000 else 1.0)
+
+
+REFUSED: dict[str, Any] = {
+    "Adam is wrapped, or has hooks": KeepsWeightsSmall,
+    "leaves something in `Collects.losses`": Collects,
+    "leaves something in `clock.steps`": Waits,
+    "leaves something in `seen`": Counts,
+    "leaves something in `CountsInItsClass.count`": CountsInItsClass,
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_would_come_out_otherwise_is_refused(reason: str) -> None:
+    make = REFUSED[reason]
+    expected = run("sequential", make(), rounds=2)
+    Collects.losses, CountsInItsClass.count = [], 0
+    with pytest.warns(UserWarning, match=reason):
+        fed = run(PLAIN, make(), rounds=2)
+    same(expected, fed)
+    assert all(torch.equal(found, found + 0) for found in Collects.losses), "they are numbers"
+
+
+def test_a_callback_of_lightnings_with_an_authors_hook_keeps_jobs_one_after_another() -> None:
+    def between() -> LambdaCallback:
+        return LambdaCallback(on_train_batch_start=lambda _, module, job, n: setattr(module, "scale", 1 - n / 9))
+
+    expected = run("sequential", Net(), between())
+    with pytest.warns(UserWarning, match="LambdaCallback acts between jobs"):
+        same(expected, run(PLAIN, Net(), between()))
+
+
+def test_where_anomalies_are_looked_for_jobs_run_one_after_another() -> None:
+    fed = FederatedLoop(cohort=4, executor=PLAIN)
+    with pytest.warns(UserWarning, match="torch is to detect anomalies"):
+        quiet_trainer(1, fed, detect_anomaly=True).fit(Net(), datamodule=clients())
+
+
+class Gate(nn.Module):
+    factor = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+class Gated(Net):
+    settings = {"scale": 1.0}  # noqa: RUF012 - as authors do it
+
+    def __init__(self) -> None:
+        super().__init__(nn.Sequential(nn.Linear(6, 3), Gate()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.settings["scale"] * self.net(x)
+
+
+def _weight_hook(module: Any, number: int) -> None:
+    if number == 1:
+        module.net[0].weight.register_hook(lambda gradient: 0.1 * gradient)
+
+
+def _doubled(layer: nn.Module, given: Any, got: Any) -> Any:
+    return tuple(gradient if gradient is None else 2 * gradient for gradient in given)
+
+
+def _layer_hook(module: Any, number: int) -> None:
+    if number == 1:
+        module.net[1].register_full_backward_hook(_doubled)
+
+
+def _weaken(weight: Tensor) -> None:
+    weight.grad *= 0.1
+
+
+def _optimizer_hook(module: Any, number: int) -> None:
+    if number == 1:
+        module.trainer.optimizers[0].register_step_pre_hook(lambda *_: _weaken(module.net[0].bias))
+
+
+CHANGES: dict[str, Any] = {
+    "a layer's class": lambda module, number: setattr(Gate, "factor", 1.0 / (1 + number)),
+    "what a class holds": lambda module, number: Gated.settings.update(scale=1.0 / (1 + number)),
+    "a hook on a weight": _weight_hook,
+    "a hook on a layer": _layer_hook,
+    "a hook on the optimizer": _optimizer_hook,
+}
+
+
+@pytest.mark.filterwarnings("ignore:executor. the run goes on one job after another")
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_changed_between_rounds_counts(what: str) -> None:
+    found = []
+    for executor in ("sequential", PLAIN):
+        Gate.factor, Gated.settings = 1.0, {"scale": 1.0}
+        found.append(run(executor, Gated(), Changes(CHANGES[what]), rounds=3))
+    still = run("sequential", Gated(), rounds=3)
+    agree(*found)
+    assert not torch.allclose(found[0].arms[0].weights[0], still.arms[0].weights[0], rtol=1e-3), "it makes a difference"
+
+
+class Fades(FedProx):
+    """Pulls less from round to round."""
+
+    strength = 1.0
+
+    def __init__(self) -> None:
+        super().__init__(mu=1.0)
+        self.strength = 1.0
+
+    def added_gradient(self, weights: Any, start: Any, hyperparameters: Any, carried: Any) -> list[Tensor]:
+        return [self.strength * one for one in super().added_gradient(weights, start, hyperparameters, carried)]
+
+    def aggregate(self, arm: Any) -> None:
+        super().aggregate(arm)
+        self.strength *= 0.1
+
+
+def test_what_an_algorithm_changes_in_itself_counts() -> None:
+    expected, found = (run(one, Net(), algorithm=Fades(), rounds=3, epochs=2) for one in ("sequential", PLAIN))
+    agree(expected, found)
+
+
+@pytest.mark.parametrize("algorithm", [FedProx(mu=1.0), Fades()])
+def test_single_jobs_beside_those_in_lanes_are_pulled_to_where_they_began(algorithm: Any) -> None:
+    """As tests on clients, which fine-tune, and rounds in which a weight is frozen."""
+    found = []
+    for executor in ("sequential", PLAIN):
+        algorithm.strength = 1.0
+        freezing = Changes(lambda module, number: module.net[0].weight.requires_grad_(number != 2))
+        data, module = clients(), Net()
+        fed = run(executor, module, freezing, data=data, algorithm=algorithm, rounds=4, epochs=3)
+        found.append((fed, fed.evaluate(quiet_trainer(1, fed), module, data, split="val")["personalized"]))
+    agree(found[0][0], found[1][0])
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-5)
+
+
+class Penalizes(Net):
+    """Divides a penalty on its weights by how many examples there are; at weights of zero there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(optimizer=lambda weights: torch.optim.SGD(weights, lr=0.01))
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        whole = functional.cross_entropy(self(batch[0]), batch[1], reduction="sum")
+        return (whole + 1e-3 * self.net[0].weight.square().sum()) / len(batch[1])
+
+
+def test_what_vanishes_at_the_first_weights_is_seen_all_the_same() -> None:
+    expected = run("sequential", Penalizes())
+    with pytest.warns(UserWarning, match="its loss is no mean over the batch's examples"):
+        same(expected, run(PLAIN, Penalizes()))
+
+
+class Words(Net):
+    def __init__(self) -> None:
+        super().__init__(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:client 7 failed")
+def test_a_client_that_asks_for_a_row_which_an_embedding_has_not_is_left_out_alone() -> None:
+    tokens = torch.randint(0, 9, (200, 2), generator=torch.Generator().manual_seed(3))
+    tokens[-30:, 0] = 9  # the last client's
+    owner = torch.repeat_interleave(torch.arange(8), torch.tensor(SIZES))
+    data = FederatedData((tokens, toy_tensors(200)[1]), Natural(owner), batch_size=8)
+    with pytest.warns(UserWarning, match="its data asks for others than the 9 rows that an embedding has"):
+        fed = run(PLAIN, Words(), data=data, on_error="drop", cohort=8, rounds=2)
+    assert type(fed._executor) is not VectorizedExecutor
+    assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7, 7]
+
+
+def test_dropouts_of_different_strength_may_be_tuned_as_one() -> None:
+    def make() -> Net:
+        layers = nn.Linear(6, 8), nn.Dropout(0.25), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)
+        return Net(nn.Sequential(*layers))
+
+    space = SearchSpace(client={"dropout": Float(0.1, 0.6)})
+    module = make()
+    fed = run(PLAIN, module, FedEx(space, configs=4), rounds=2)
+    assert type(fed._executor) is VectorizedExecutor
+    assert run("sequential", make(), FedEx(space, configs=4), rounds=2).result.ledger == fed.result.ledger
+
+
+def test_what_a_step_leaves_in_slots_classes_and_arrays_is_put_back() -> None:
+    module, CountsInItsClass.count = Counts(), 0
+    module.clock, module.place = Clock(), CountsInItsClass()  # type: ignore[assignment]  # beside the layers
+    before = fingerprint(module)
+    with pytest.raises(Exception, match="leaves something in"), untouched(module):
+        module.seen[0], module.clock.steps, CountsInItsClass.count, CountsInItsClass.more = 1.0, 3, 4, 5  # type: ignore[assignment, attr-defined]  # all of it
+    assert fingerprint(module) == before
+    assert not module.seen.any() and module.clock.steps == CountsInItsClass.count == 0
+    assert not hasattr(CountsInItsClass, "more")
+
+
+@pytest.mark.filterwarnings("ignore:.*(diverged|left out|not finite)")
+def test_where_nobody_comes_to_an_end_nothing_is_proved() -> None:
+    module = Net(optimizer=lambda weights: torch.optim.SGD(weights, lr=1e30))
+    with pytest.warns(UserWarning, match="none of the clients that it was tried on came to an end"):
+        assert type(run(PLAIN, module)._executor) is not VectorizedExecutor
