@@ -13,6 +13,7 @@ from subprocess import Popen
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.strategies.launchers import (
     _MultiProcessingLauncher,
@@ -119,6 +120,7 @@ def _naming(launch: Callable[..., Any]) -> Callable[..., Any]:
     def launched(self: Any, function: Any, *arguments: Any, trainer: AnyTrainer = None, **options: Any) -> Any:
         if _federated_loop(trainer) is None:
             return launch(self, function, *arguments, trainer=trainer, **options)
+        _check_surroundings(trainer)
         with ExitStack() as starting:
             starting.enter_context(processes.starting())
 
@@ -130,6 +132,18 @@ def _naming(launch: Callable[..., Any]) -> Callable[..., Any]:
             return launch(self, begun, *arguments, trainer=trainer, **options)
 
     return launched
+
+
+def _check_surroundings(trainer: AnyTrainer) -> None:
+    """Refuse to wait for processes that nobody starts: without a port that all know they could never meet."""
+    named = os.environ.get("LOCAL_RANK")
+    alone = isinstance(trainer.strategy.cluster_environment, LightningEnvironment) and "MASTER_PORT" not in os.environ
+    if named is not None and alone and trainer.world_size > 1:
+        raise MisconfigurationException(
+            f"the environment has LOCAL_RANK={named}, by which this process passes for one of {trainer.world_size} that "
+            "somebody has launched, but no MASTER_PORT where they could meet: unset LOCAL_RANK to have the processes "
+            "started from here, or launch them by torchrun, which sets both."
+        )
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.ranks.sessions import session, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -191,3 +194,11 @@ def test_where_the_first_are_killed_the_next_one_writes_and_speaks(killed: int, 
     done = subprocess.run([sys.executable, "script.py", "1", str(rounds), str(kept)], check=False, **options)
     assert done.returncode == 0
     assert (tmp_path / "rounds").read_text() == str(rounds)
+
+
+def test_nobody_waits_for_processes_that_nobody_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    trainer = quiet_trainer(1, FederatedLoop(cohort=4), strategy="ddp", devices=2)
+    with pytest.raises(MisconfigurationException, match="LOCAL_RANK=0, .* one of 2 .*: unset LOCAL_RANK"):
+        trainer.fit(ToyModule(), datamodule=toy_data())
