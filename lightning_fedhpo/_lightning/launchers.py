@@ -140,9 +140,9 @@ def _check_surroundings(trainer: AnyTrainer) -> None:
     alone = isinstance(trainer.strategy.cluster_environment, LightningEnvironment) and "MASTER_PORT" not in os.environ
     if named is not None and alone and trainer.world_size > 1:
         raise MisconfigurationException(
-            f"the environment has LOCAL_RANK={named}, by which this process passes for one of {trainer.world_size} that "
-            "somebody has launched, but no MASTER_PORT where they could meet: unset LOCAL_RANK to have the processes "
-            "started from here, or launch them by torchrun, which sets both."
+            f"the environment has LOCAL_RANK={named}, by which this process passes for one of {trainer.world_size} "
+            "that somebody has launched, but no MASTER_PORT where they could meet: unset LOCAL_RANK to have the "
+            "processes started from here, or launch them by torchrun, which sets both."
         )
 
 
