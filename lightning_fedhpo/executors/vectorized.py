@@ -21,42 +21,16 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.executors.conditions import step_by_conditions
 from lightning_fedhpo.executors.example import CannotBatchError
-from lightning_fedhpo.executors.fingerprint import fingerprint, plain_values, what_changed
 from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.updates import read_options
+from lightning_fedhpo.executors.values import Setting, Settings
+from lightning_fedhpo.executors.watching import Watched
 from lightning_fedhpo.local import batches_of
-from lightning_fedhpo.sgd import is_wrapped
-from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
-CHANGES_TOLD = 10
-"""Rounds in a row before which a module was changed, after which that is told."""
-SETTINGS_KEPT = 4096
-"""So many configurations are remembered with the values that they lead to."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a configuration comes down to for a job.
-
-    Attributes:
-        used: The values in force, read back.
-        epochs: Of local training.
-        batch_size: Of local training.
-        options: For each parameter group the optimizer's options as numbers.
-        own: The hyperparameters that the module itself reads.
-        algorithm: The algorithm's.
-    """
-
-    used: Mapping[str, Any]
-    epochs: int
-    batch_size: int
-    options: Sequence[Sequence[float]]
-    own: Sequence[float]
-    algorithm: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -102,9 +76,9 @@ class VectorizedExecutor(SequentialExecutor):
         self._memory = memory
         self._example_bytes = example_bytes
         self._given_up, self._failed = False, ""
-        self._settings: dict[tuple[tuple[str, Any], ...], Setting] = {}
-        self._watched = self._seen()
-        self._is_stale, self._changes = False, 0
+        self._settings = Settings(self.binding, self.local.trainer.optimizers[0], programs)
+        self._watched = Watched(self.local, self.state, self._algorithm)
+        self._is_stale = False
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
         self._exact = "batch_size" not in self.binding.names
         train, val = self.data.sizes("train"), self.data.sizes("val")
@@ -118,7 +92,9 @@ class VectorizedExecutor(SequentialExecutor):
         self.state.begin(context.round)
         self.state.end()
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        self._watch()
+        if self._watched.has_changed():
+            self._is_stale = True
+            self._settings.forget()
         if self._given_up or not all(weight.requires_grad for weight in self.state.weights) or self._thawed():
             yield from super().run(jobs, arms, context)  # which tells what may change while a run goes on
             return
@@ -147,26 +123,6 @@ class VectorizedExecutor(SequentialExecutor):
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
 
-    def _seen(self) -> tuple[Any, ...]:
-        wrapped = [is_wrapped(optimizer) for optimizer in self.local.trainer.optimizers]
-        return self.state.traces.version, *wrapped, *plain_values(self._algorithm), *fingerprint(self.local.module)
-
-    def _watch(self) -> None:
-        """Notice where somebody has changed the module."""
-        seen = self._seen()
-        if seen == self._watched:
-            self._changes = 0
-            return
-        self._changes += 1
-        if self._changes == CHANGES_TOLD:
-            what = what_changed(self._watched[1:], seen[1:])
-            rank_zero_warn(
-                f"executor: the module changes before every round (`{what}`), and each time its step is traced anew, "
-                "which may take longer than the round. What steps do not read is better kept in a callback."
-            )
-        self._watched, self._is_stale = seen, True
-        self._settings.clear()
-
     def _look_anew(self, client: int) -> None:
         """Find out once more whether nothing stands against it, and what a step logs, drops out and trains."""
         step_by_conditions(self, self._monitor)
@@ -185,7 +141,7 @@ class VectorizedExecutor(SequentialExecutor):
     @torch.no_grad()
     def together(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
         """Return the results of jobs that are computed together, in their order."""
-        settings = [self._setting(job.config) for job in jobs]
+        settings = [self._settings.of(job.config) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
         for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):
@@ -304,28 +260,6 @@ class VectorizedExecutor(SequentialExecutor):
             after=after,
             train={name: values[lane] for name, values in trained.train.items()},
             finite=trained.finite[lane] and (score is None or math.isfinite(score)),
-        )
-
-    def _setting(self, config: Config) -> Setting:
-        key = tuple(config.items())
-        setting = self._settings.get(key)
-        if setting is None:
-            if len(self._settings) >= SETTINGS_KEPT:
-                self._settings.clear()
-            setting = self._settings[key] = self._read(config)
-        return setting
-
-    def _read(self, config: Config) -> Setting:
-        used = self.binding.apply(config)
-        settings, programs = self.binding.settings, self.programs
-        groups = self.local.trainer.optimizers[0].param_groups
-        return Setting(
-            used=used,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            options=[read_options(group, programs.update.options) for group in groups],
-            own=[float(used[name]) for name in programs.own],
-            algorithm=[float(settings.algorithm[name]) for name in (programs.added.names if programs.added else ())],
         )
 
     def _work(self, place: int, job: Job, setting: Setting, context: RoundContext) -> Work:

@@ -1,0 +1,51 @@
+"""Whether what a traced step was made of is still what it was: looked at before every round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.executors.fingerprint import fingerprint, plain_values, what_changed
+from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.sgd import is_wrapped
+from lightning_fedhpo.state import ModuleState
+
+CHANGES_TOLD = 10
+"""Rounds in a row before which a module was changed, after which that is told."""
+
+
+class Watched:
+    """What steps read, and somebody may change between two rounds: module, optimizers, algorithm.
+
+    Args:
+        local: Trains the module.
+        state: The module's tensors.
+        algorithm: The federated method.
+    """
+
+    def __init__(self, local: LocalTraining, state: ModuleState, algorithm: Algorithm) -> None:
+        self._local, self._state, self._algorithm = local, state, algorithm
+        self._changes = 0
+        self._before = self._seen()
+
+    def has_changed(self) -> bool:
+        """Whether anything is another since the last look; tell where that is so before every round."""
+        seen = self._seen()
+        if seen == self._before:
+            self._changes = 0
+            return False
+        self._changes += 1
+        if self._changes == CHANGES_TOLD:
+            what = what_changed(self._before[1:], seen[1:])
+            rank_zero_warn(
+                f"executor: the module changes before every round (`{what}`), and each time its step is traced anew, "
+                "which may take longer than the round. What steps do not read is better kept in a callback."
+            )
+        self._before = seen
+        return True
+
+    def _seen(self) -> tuple[Any, ...]:
+        wrapped = [is_wrapped(optimizer) for optimizer in self._local.trainer.optimizers]
+        return self._state.traces.version, *wrapped, *plain_values(self._algorithm), *fingerprint(self._local.module)
