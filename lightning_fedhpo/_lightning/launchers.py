@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
-from io import BytesIO
 from subprocess import Popen
 from typing import Any
 
@@ -166,13 +166,15 @@ def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
 
 
 def _handing_over(extra_results: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Hand over in a file: what else a copy brings back goes through a pipe that is read when the copy has ended."""
+
     @wraps(extra_results)
     def handed(self: Any, trainer: AnyTrainer) -> dict[str, Any]:
         extra, fed = extra_results(self, trainer), _federated_loop(trainer)
         if fed is not None and trainer.state.fn == TrainerFn.FITTING:
-            buffer = BytesIO()
-            torch.save({"states": fed.hand_over(), "loop": trainer.fit_loop.state_dict()}, buffer)
-            extra["federated"] = buffer.getvalue()
+            file, extra["federated"] = tempfile.mkstemp(prefix="fedhpo-", suffix=".ckpt")
+            os.close(file)
+            torch.save({"states": fed.hand_over(), "loop": trainer.fit_loop.state_dict()}, extra["federated"])
         return extra
 
     return handed
@@ -183,7 +185,8 @@ def _receiving(update: Callable[..., None]) -> Callable[..., None]:
     def received(self: Any, trainer: AnyTrainer, extra: dict[str, Any]) -> None:
         sent = extra.pop("federated", None)
         if sent is not None:
-            self.brought_back = torch.load(BytesIO(sent), map_location="cpu", weights_only=True)
+            self.brought_back = torch.load(sent, map_location="cpu", weights_only=True)
+            os.unlink(sent)
         update(self, trainer, extra)
 
     return received

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable
+
+import pytest
+
+needs_ctrl_c = pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN, reason="Ctrl-C is ignored here, as behind a shell's `&`"
+)
 
 
 def session(main: int) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.ranks.cases import differences
-from tests.ranks.sessions import session, wait_for
+from tests.ranks.sessions import needs_ctrl_c, session, wait_for
 from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
@@ -123,7 +123,7 @@ def _end_child(number: int) -> Callable[[int, int], None]:
 @pytest.mark.parametrize(
     ("end", "told"),
     [
-        pytest.param(lambda main, child: os.killpg(main, signal.SIGINT), "", id="ctrl-c"),
+        pytest.param(lambda main, child: os.killpg(main, signal.SIGINT), "", id="ctrl-c", marks=needs_ctrl_c),
         pytest.param(_end_main(signal.SIGTERM), "", id="sigterm of the first"),
         pytest.param(_end_child(signal.SIGTERM), "", id="sigterm of another"),
         pytest.param(_end_main(signal.SIGKILL), "the first process of this run has ended", id="kill of the first"),
