@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from functools import cache
-from types import FunctionType, ModuleType
+from functools import cache, partial
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ def fingerprint(module: nn.Module) -> tuple[Any, ...]:
     for layer in module.modules():
         kinds[type(layer)] = None
         _note_named(vars(layer), _DEPTH, found, seen)
+        for one in behind_hooks(layer):
+            _note(one, _DEPTH, found, seen)
     for own in dict.fromkeys(one for kind in kinds for one in classes_of(kind)):
         _note_named(dict(own_fields(own)), _DEPTH, found, seen)
     return tuple(found)
@@ -74,6 +76,29 @@ def what_changed(before: Sequence[Any], now: Sequence[Any]) -> str:
     """
     place = next((n for n, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), 0)
     return next((one for one in reversed(now[:place]) if isinstance(one, str)), "its make-up")
+
+
+def behind_hooks(layer: nn.Module) -> list[Any]:
+    """Return what a layer's forward hooks have in hand: their objects, and what was around them when they were made.
+
+    >>> heard, layer = [], nn.Linear(2, 2)
+    >>> _ = layer.register_forward_hook(lambda *_, heard=heard: heard.append(1))
+    >>> behind_hooks(layer) == [heard]
+    True
+    """
+    hooks = [*layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
+    return [one for hook in hooks for one in _behind(hook)]
+
+
+def _behind(hook: Any) -> list[Any]:
+    if isinstance(hook, partial):
+        return [*_behind(hook.func), *hook.args, *hook.keywords.values()]
+    if isinstance(hook, MethodType):
+        return [hook.__self__, *_behind(hook.__func__)]
+    if not isinstance(hook, FunctionType):
+        return [hook]
+    cells = [cell for cell in hook.__closure__ or () if cell != CellType()]  # but those that are empty yet
+    return [*(cell.cell_contents for cell in cells), *(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values()]
 
 
 @cache

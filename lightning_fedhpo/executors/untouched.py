@@ -21,6 +21,7 @@ from lightning_fedhpo.executors.fingerprint import (
     FOREIGN,
     LEAVES,
     NOT_THE_AUTHORS,
+    behind_hooks,
     classes_of,
     own_fields,
     slots_of,
@@ -48,6 +49,8 @@ def untouched(module: nn.Module) -> Iterator[None]:
     kept: dict[int, _Kept] = {}
     for path, layer in module.named_modules():
         _keep_object(path, layer, _DEPTH, kept)
+        for one in behind_hooks(layer):
+            _keep(f"{path}._forward_hooks", one, _DEPTH, kept)
     try:
         yield
     except BaseException:

@@ -81,7 +81,32 @@ class CountsInItsClass(Net):
         return loss(self, batch) * (0.1 if self.count > 1000 else 1.0)
 
 
+class Listens:
+    def __init__(self) -> None:
+        self.heard: list[Tensor] = []
+
+    def __call__(self, layer: nn.Module, given: Any, found: Tensor) -> None:
+        self.heard.append(found.detach().mean())
+
+
+class IsHeard(Net):
+    """Has somebody collect what a layer returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net[0].register_forward_hook(Listens())
+
+
+class IsHeardByAFunction(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        heard: dict[str, Tensor] = {}
+        self.net[0].register_forward_hook(lambda layer, given, found: heard.update(last=found.detach()))
+
+
 REFUSED: dict[str, Any] = {
+    "leaves something in `net.0._forward_hooks.heard`": IsHeard,
+    "leaves something in `net.0._forward_hooks`": IsHeardByAFunction,
     "Adam is wrapped, or has hooks": KeepsWeightsSmall,
     "leaves something in `Collects.losses`": Collects,
     "leaves something in `clock.steps`": Waits,
@@ -156,7 +181,20 @@ def _optimizer_hook(module: Any, number: int) -> None:
         module.trainer.optimizers[0].register_step_pre_hook(lambda *_: _weaken(module.net[0].bias))
 
 
+SCALED: list[list[float]] = []
+
+
+def _scaling_hook(module: Any, number: int) -> None:
+    if number == 0:
+        factors = [1.0]
+        module.net[0].register_forward_hook(lambda layer, given, found: factors[-1] * found)
+        SCALED[:] = [factors]
+    else:
+        SCALED[0].append(1.0 / (1 + number))
+
+
 CHANGES: dict[str, Any] = {
+    "what a forward hook reads": _scaling_hook,
     "a layer's class": lambda module, number: setattr(Gate, "factor", 1.0 / (1 + number)),
     "what a class holds": lambda module, number: Gated.settings.update(scale=1.0 / (1 + number)),
     "a hook on a weight": _weight_hook,
