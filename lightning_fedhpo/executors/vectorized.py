@@ -209,9 +209,11 @@ class VectorizedExecutor(SequentialExecutor):
         for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
             tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
         total = torch.from_numpy(lanes.sizes.sum(axis=0))
-        train = _named(programs.logs["training"], [(one / total).tolist() for one in sums])
-        for name, held in zip(programs.last_too, last, strict=True):
-            train |= {f"{name}_epoch": train[name], f"{name}_step": held.tolist()}
+        latest, train = dict(zip(programs.last_too, last, strict=True)), {}
+        for name, logged in zip(programs.logs["training"], sums, strict=True):
+            train[name] = (logged / total).tolist()
+            if name in latest:
+                train |= {f"{name}_epoch": train[name], f"{name}_step": latest[name].tolist()}
         after = self._scores(weights, own, jobs) if scored else {}
         norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(count, -1), dim=1) for tensor in weights])
         return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())

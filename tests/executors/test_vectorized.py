@@ -140,7 +140,20 @@ class Smooths(Net):
         return functional.cross_entropy(self(x), y, label_smoothing=self.smoothing)
 
 
+class Logs(Net):
+    """A module that logs by step, by epoch, and both, in between."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = functional.cross_entropy(self(batch[0]), batch[1])
+        self.log("a", loss, on_step=True, on_epoch=False)
+        self.log("b", loss, on_step=True, on_epoch=True)
+        self.log("c", loss, on_step=False, on_epoch=True)
+        self.log("d", 2 * loss, on_step=True, on_epoch=True)
+        return loss
+
+
 CASES: dict[str, Any] = {
+    "logs of all kinds": lambda: (Logs(), [], {"epochs": 2}),
     "parameters by their kind": lambda: (Decays(), [], {"epochs": 2}),
     "plain": lambda: (Net(), [], {}),
     "several rounds": lambda: (Net(), [], {"rounds": 3}),
