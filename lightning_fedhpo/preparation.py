@@ -68,10 +68,16 @@ class Tuned:
         """Return the ends of what a hyperparameter may be, nothing where nobody sets it."""
         return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
 
+    @property
+    def extremes(self) -> list[Config]:
+        """A configuration as drawn, and those with every hyperparameter at either end."""
+        ends = [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
+        return [self.config, *ends]
+
     def bases(self, name: str) -> list[Config]:
         """Return configurations in which a hyperparameter may show: as drawn, and with the others at either end."""
-        ends = [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
-        return [self.config, *({**end, name: self.config[name]} if name in self.config else end for end in ends)]
+        drawn, *ends = self.extremes
+        return [drawn, *({**end, name: drawn[name]} if name in drawn else end for end in ends)]
 
 
 def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
@@ -161,7 +167,7 @@ def _chosen(
     """Return what is to run the jobs; the module is left as it was."""
     state, trainer = sequential.state, sequential.local.trainer
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
-    ends = tuning.bases(next(iter(tuning.contrasts), "")) if tuning.contrasts else [tuning.config]
+    ends = tuning.extremes if tuning.contrasts else [tuning.config]
     limits = Limits(*private.limits(trainer))
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,14 @@ class Added:
         carried: How many tensors every client carries.
         nbytes: What they take.
         gradient: What is added.
+        read: The attributes of the method that this depends on.
     """
 
     names: Sequence[str]
     carried: int
     nbytes: int
     gradient: Function
+    read: Sequence[str]
 
     @classmethod
     def of(cls, algorithm: Algorithm, arm: Arm, client: int) -> Added | None:
@@ -43,7 +46,11 @@ class Added:
             return None
         carried = algorithm.carried(arm, client)
         nbytes = sum(tensor.numel() * tensor.element_size() for tensor in carried)
-        return cls(list(algorithm.client), len(carried), nbytes, algorithm.added_gradient)
+        try:
+            read = _read_by(algorithm, arm.weights, carried)
+        except Exception as error:
+            raise CannotBatchError(f"what {type(algorithm).__name__} adds to gradients raises {error!r}") from error
+        return cls(list(algorithm.client), len(carried), nbytes, algorithm.added_gradient, read)
 
     def stacked(self, algorithm: Algorithm, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> list[Tensor]:
         """Return what the jobs' clients carry, side by side."""
@@ -55,3 +62,19 @@ class Added:
                     f"carries {self.carried}"
                 )
         return [torch.stack(list(column)) for column in zip(*by_job, strict=True)]
+
+
+@torch.no_grad()
+def _read_by(algorithm: Algorithm, weights: Sequence[Tensor], carried: Sequence[Tensor]) -> list[str]:
+    """Return which attributes of its own a method reads for what it adds."""
+    read: dict[str, None] = {}
+
+    class Listening(type(algorithm)):  # type: ignore[misc]  # a class that is not known before
+        def __getattribute__(self, name: str) -> Any:
+            read[name] = None
+            return super().__getattribute__(name)
+
+    twin = copy(algorithm)
+    twin.__class__ = Listening
+    twin.added_gradient(weights, weights, dict(algorithm.client), carried)
+    return [name for name in read if name in vars(algorithm)]

@@ -29,7 +29,7 @@ def step_by_conditions(sequential: SequentialExecutor, monitor: str | None) -> U
         f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
         "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
         "batches pass a hook on their way to the module": local.transfers,
-        "weights are not all dense numbers of one device": len({w.device for w in state.weights}) > 1
+        "weights are not all dense real numbers of one device": len({w.device for w in state.weights}) > 1
         or any(not w.is_floating_point() or w.layout is not torch.strided for w in state.weights),
         "torch cannot batch its recurrent layers": any(isinstance(layer, nn.RNNBase) for layer in module.modules()),
         "it trains embeddings with sparse gradients": any(getattr(m, "sparse", False) for m in module.modules()),

@@ -114,7 +114,7 @@ _RESHAPING = frozenset(
     ]
 )
 """Leave all elements what they are."""
-_BY_ROW = frozenset(["squeeze", "unsqueeze", "slice", "select", "argmax", "_to_copy"])
+_BY_ROW = frozenset(["squeeze", "unsqueeze", "slice", "select", "argmax", "_to_copy", "cumsum"])
 """Do to all rows of the data, beside operations on single elements, what they do to those of a batch."""
 _COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 
@@ -201,8 +201,10 @@ class _Look:
         for place, (mine, others) in enumerate(zip(one.made, two.made, strict=True)):
             scaled = _scaled(self._tape.tensors[mine], self._other.tensors[others])
             self._made.setdefault(mine, one)
-            if one.name == "embedding":
+            if one.name in ("embedding", "scatter"):
                 self._check_rows(one)
+            if one.name in ("_local_scalar_dense", "equal"):
+                self._check_value(one)
             kind = self._kind(one, two, scaled, place)
             if kind is Kind.ROWS and bool((behind[place] > 1).any()):
                 kind = Mixed(f"`{one.name}` brings examples together")
@@ -212,10 +214,21 @@ class _Look:
 
     def _check_rows(self, one: Operation) -> None:
         """Raise where the data asks for rows that a table has not: side by side, another client's would be taken."""
-        table, rows = one.taken[:2]
-        asked, there = self._everywhere(rows), self._tape.tensors[table].shape[0]
-        if asked is not None and asked.numel() and not 0 <= int(asked.min()) <= int(asked.max()) < there:
-            raise CannotBatchError(f"its data asks for others than the {there} rows that an embedding has")
+        table, rows = (one.args[0], one.args[1]) if one.name == "embedding" else (one.args[0], one.args[2])
+        if self.kinds.get(rows.number, Kind.FIXED) is Kind.FIXED:
+            return
+        asked, shape = self._everywhere(rows.number), self._tape.tensors[table.number].shape
+        there = shape[0 if one.name == "embedding" else one.args[1]] if shape else 1
+        if asked is None:
+            raise CannotBatchError(f"whether all that its data asks of `{one.name}` is there cannot be seen beforehand")
+        if asked.numel() and not 0 <= int(asked.min()) <= int(asked.max()) < there:
+            raise CannotBatchError(f"its data asks `{one.name}` for others than the {there} rows that it has")
+
+    def _check_value(self, one: Operation) -> None:
+        """Raise where torch itself asks for a tensor's value, but to check labels: as of a bound that is a buffer."""
+        made = self._made.get(one.taken[0])
+        if made is None or made.name not in ("min", "max") or self._tape.tensors[one.taken[0]].is_floating_point():
+            raise CannotBatchError("its step reads a tensor's value in Python (a number that is held in a tensor)")
 
     def _written(self, number: int, kind: Kind | Mixed) -> None:
         """Note what an operation in place makes of all views of its tensor."""

@@ -12,17 +12,19 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from lightning.pytorch import Trainer
 from torch import nn
 
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.fingerprint import (
     CONTAINERS,
     ENTRIES,
-    FOREIGN,
+    FUNCTIONS,
     LEAVES,
     NOT_THE_AUTHORS,
-    behind_hooks,
     classes_of,
+    in_hand,
+    is_foreign,
     own_fields,
     slots_of,
 )
@@ -47,10 +49,11 @@ def untouched(module: nn.Module) -> Iterator[None]:
     False
     """
     kept: dict[int, _Kept] = {}
+    for path, layer in module.named_modules():  # by these names, whatever else has them
+        kept[id(vars(layer))] = _attributes(path, layer)
     for path, layer in module.named_modules():
-        _keep_object(path, layer, _DEPTH, kept)
-        for one in behind_hooks(layer):
-            _keep(f"{path}._forward_hooks", one, _DEPTH, kept)
+        _keep_named(path, list(vars(layer).items()), _DEPTH, kept)
+        _keep_classes(layer, _DEPTH, kept)
     try:
         yield
     except BaseException:
@@ -97,6 +100,8 @@ def _keep(path: str, value: Any, depth: int, kept: dict[int, _Kept]) -> None:
     """Keep what a value is, and what hangs in it, where it is of a kind that steps may change."""
     if id(value) in kept:
         return
+    if isinstance(value, Trainer):
+        raise CannotBatchError(f"it keeps the Trainer in `{path}`, which changes between rounds")
     if isinstance(value, CONTAINERS):
         if len(value) <= ENTRIES:
             kept[id(value)] = _Kept(path, value, lambda: entries_of(value), lambda entries: refill(value, entries))
@@ -105,7 +110,10 @@ def _keep(path: str, value: Any, depth: int, kept: dict[int, _Kept]) -> None:
     elif isinstance(value, np.ndarray):
         if value.size <= ENTRIES and not value.dtype.hasobject:
             kept[id(value)] = _Kept(path, value, *_by_bytes(value))
-    elif not isinstance(value, LEAVES) and type(value).__module__.partition(".")[0] not in FOREIGN:
+    elif isinstance(value, FUNCTIONS):
+        for one in in_hand(value) if depth else ():
+            _keep(path, one, depth - 1, kept)
+    elif not isinstance(value, LEAVES) and (isinstance(value, nn.Module) or not is_foreign(_kind(value))):
         _keep_object(path, value, depth, kept)
 
 
@@ -113,11 +121,20 @@ def _keep_object(path: str, owner: Any, depth: int, kept: dict[int, _Kept]) -> N
     """Keep an object's attributes, wherever it has them, and those of its author's classes."""
     fields = getattr(owner, "__dict__", None)
     if isinstance(fields, dict) and id(fields) not in kept:
-        kept[id(fields)] = _Kept(path, owner, lambda: entries_of(fields), lambda entries: refill(fields, entries))
+        kept[id(fields)] = _attributes(path, owner)
         _keep_named(path, list(fields.items()), depth, kept)
     if slots_of(_kind(owner)):
         kept[id(owner)] = _Kept(path, owner, *_by_name(owner, partial(_filled, owner)))
         _keep_named(path, _filled(owner), depth, kept)
+    _keep_classes(owner, depth, kept)
+
+
+def _attributes(path: str, owner: Any) -> _Kept:
+    fields = vars(owner)
+    return _Kept(path, owner, lambda: entries_of(fields), lambda entries: refill(fields, entries))
+
+
+def _keep_classes(owner: Any, depth: int, kept: dict[int, _Kept]) -> None:
     for kind in classes_of(_kind(owner)):
         if id(kind) not in kept:
             kept[id(kind)] = _Kept(kind.__name__, kind, *_by_name(kind, partial(own_fields, kind)))

@@ -77,7 +77,8 @@ class VectorizedExecutor(SequentialExecutor):
         self._example_bytes = example_bytes
         self._given_up, self._failed = False, ""
         self._settings = Settings(self.binding, self.local.trainer.optimizers[0], programs)
-        self._watched = Watched(self.local, self.state, self._algorithm)
+        read = programs.added.read if programs.added else ()
+        self._watched = Watched(self.local, self.state, self._algorithm, read)
         self._is_stale = False
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
         self._exact = "batch_size" not in self.binding.names

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.executors.fingerprint import fingerprint, plain_values, what_changed
+from lightning_fedhpo.executors.fingerprint import Fingerprint
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.sgd import is_wrapped
 from lightning_fedhpo.state import ModuleState
@@ -23,10 +23,11 @@ class Watched:
         local: Trains the module.
         state: The module's tensors.
         algorithm: The federated method.
+        read: The attributes that it reads for what it adds to gradients.
     """
 
-    def __init__(self, local: LocalTraining, state: ModuleState, algorithm: Algorithm) -> None:
-        self._local, self._state, self._algorithm = local, state, algorithm
+    def __init__(self, local: LocalTraining, state: ModuleState, algorithm: Algorithm, read: Sequence[str]) -> None:
+        self._local, self._state, self._algorithm, self._read = local, state, algorithm, read
         self._changes = 0
         self._before = self._seen()
 
@@ -38,14 +39,18 @@ class Watched:
             return False
         self._changes += 1
         if self._changes == CHANGES_TOLD:
-            what = what_changed(self._before[1:], seen[1:])
+            what = self._before.differs_in(seen)
             rank_zero_warn(
-                f"executor: the module changes before every round (`{what}`), and each time its step is traced anew, "
-                "which may take longer than the round. What steps do not read is better kept in a callback."
+                f"executor: the module, or the algorithm, changes before every round (`{what}`), and each time its "
+                "step is traced anew, which may take longer than the round. What steps do not read is better kept in a "
+                "callback; what a method adds by comes from `Algorithm.carried`."
             )
         self._before = seen
         return True
 
-    def _seen(self) -> tuple[Any, ...]:
-        wrapped = [is_wrapped(optimizer) for optimizer in self._local.trainer.optimizers]
-        return self._state.traces.version, *wrapped, *plain_values(self._algorithm), *fingerprint(self._local.module)
+    def _seen(self) -> Fingerprint:
+        found = Fingerprint.of(self._local.module)
+        found.add({"its optimizer's step": [is_wrapped(one) for one in self._local.trainer.optimizers]})
+        found.add({name: vars(self._algorithm).get(name) for name in self._read})
+        found.add({"an array": self._state.traces.version})
+        return found

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, FedProx, Float, Natural, SearchSpace
 from lightning_fedhpo.executors import VectorizedExecutor
-from lightning_fedhpo.executors.fingerprint import fingerprint
+from lightning_fedhpo.executors.fingerprint import Fingerprint
 from lightning_fedhpo.executors.untouched import untouched
 from lightning_fedhpo.testing import quiet_trainer, toy_tensors
 from tests.executors.test_surprises import SIZES, Changes, clients, loss
@@ -281,7 +281,7 @@ def test_a_client_that_asks_for_a_row_which_an_embedding_has_not_is_left_out_alo
     tokens[-30:, 0] = 9  # the last client's
     owner = torch.repeat_interleave(torch.arange(8), torch.tensor(SIZES))
     data = FederatedData((tokens, toy_tensors(200)[1]), Natural(owner), batch_size=8)
-    with pytest.warns(UserWarning, match="its data asks for others than the 9 rows that an embedding has"):
+    with pytest.warns(UserWarning, match="its data asks `embedding` for others than the 9 rows that it has"):
         fed = run(PLAIN, Words(), data=data, on_error="drop", cohort=8, rounds=2)
     assert type(fed._executor) is not VectorizedExecutor
     assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7, 7]
@@ -302,10 +302,10 @@ def test_dropouts_of_different_strength_may_be_tuned_as_one() -> None:
 def test_what_a_step_leaves_in_slots_classes_and_arrays_is_put_back() -> None:
     module, CountsInItsClass.count = Counts(), 0
     module.clock, module.place = Clock(), CountsInItsClass()  # type: ignore[assignment]  # beside the layers
-    before = fingerprint(module)
+    before = Fingerprint.of(module)
     with pytest.raises(Exception, match="leaves something in"), untouched(module):
         module.seen[0], module.clock.steps, CountsInItsClass.count, CountsInItsClass.more = 1.0, 3, 4, 5  # type: ignore[assignment, attr-defined]  # all of it
-    assert fingerprint(module) == before
+    assert Fingerprint.of(module) == before
     assert not module.seen.any() and module.clock.steps == CountsInItsClass.count == 0
     assert not hasattr(CountsInItsClass, "more")
 
