@@ -52,6 +52,18 @@ class Added:
             raise CannotBatchError(f"what {type(algorithm).__name__} adds to gradients raises {error!r}") from error
         return cls(list(algorithm.client), len(carried), nbytes, algorithm.added_gradient, read)
 
+    def batched(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], numbers: Sequence[Tensor], carried: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """Return what is added, where hyperparameters are tensors, and say whose it is where torch cannot do that."""
+        try:
+            return self.gradient(weights, start, dict(zip(self.names, numbers, strict=True)), carried)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0][:100]
+            raise CannotBatchError(
+                f"`added_gradient` is not made of tensor operations alone, such as `torch.where` for `if` ({reason})"
+            ) from error
+
     def stacked(self, algorithm: Algorithm, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> list[Tensor]:
         """Return what the jobs' clients carry, side by side."""
         by_job = [algorithm.carried(arms[job.arm], job.client) for job in jobs]

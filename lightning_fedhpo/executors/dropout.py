@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from lightning_fedhpo.executors.example import CannotBatchError
 
@@ -21,8 +22,13 @@ _BITS = (1 << 31) - 1
 _READING = {
     getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")
 }
+_MAKING = {torch.tensor, torch.as_tensor, torch.asarray}
 _CHANNELWISE = {functional.dropout1d: 3, functional.dropout2d: None, functional.dropout3d: 5}
 """Dropouts of whole channels, and how many dimensions these have with that of examples; one takes any number."""
+
+
+def _has_tensors(held: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(held))
 
 
 def mixed(state: Tensor) -> Tensor:
@@ -85,7 +91,8 @@ class HashedDropout(TorchFunctionMode):
     ) -> Any:
         """Compute a dropout by the hash, everything else as torch does."""
         kwargs = kwargs or {}
-        if self._traced and func in _READING:
+        held = args[0] if func in _MAKING and args else None
+        if self._traced and (func in _READING or (isinstance(held, list | tuple) and _has_tensors(held))):
             raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
         if self._traced and func is Tensor.register_hook:
             raise CannotBatchError("its step hooks into gradients, of a batch's examples together")

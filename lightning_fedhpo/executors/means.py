@@ -116,6 +116,8 @@ _RESHAPING = frozenset(
 """Leave all elements what they are."""
 _BY_ROW = frozenset(["squeeze", "unsqueeze", "slice", "select", "argmax", "_to_copy", "cumsum"])
 """Do to all rows of the data, beside operations on single elements, what they do to those of a batch."""
+_VALUES = frozenset(["_local_scalar_dense", "equal", "allclose"])
+"""Make something of tensors that is none."""
 _COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 
 
@@ -194,17 +196,19 @@ class _Look:
             one.func is not two.func or len(one.made) != len(two.made) for one, two in pairs
         ):
             raise CannotBatchError("its step does not do the same with batches of all sizes")
+        if len(examples) != len(tape.operations):
+            raise CannotBatchError("its step does not do the same each time")
         for one, two, behind in zip(tape.operations, other.operations, examples, strict=True):
             self._note(one, two, behind)
 
     def _note(self, one: Operation, two: Operation, behind: Sequence[Tensor]) -> None:
+        if one.name in ("embedding", "scatter"):
+            self._check_rows(one)
+        if one.name in _VALUES:
+            self._check_value(one)
         for place, (mine, others) in enumerate(zip(one.made, two.made, strict=True)):
             scaled = _scaled(self._tape.tensors[mine], self._other.tensors[others])
             self._made.setdefault(mine, one)
-            if one.name in ("embedding", "scatter"):
-                self._check_rows(one)
-            if one.name in ("_local_scalar_dense", "equal"):
-                self._check_value(one)
             kind = self._kind(one, two, scaled, place)
             if kind is Kind.ROWS and bool((behind[place] > 1).any()):
                 kind = Mixed(f"`{one.name}` brings examples together")
@@ -226,9 +230,9 @@ class _Look:
 
     def _check_value(self, one: Operation) -> None:
         """Raise where torch itself asks for a tensor's value, but to check labels: as of a bound that is a buffer."""
-        made = self._made.get(one.taken[0])
-        if made is None or made.name not in ("min", "max") or self._tape.tensors[one.taken[0]].is_floating_point():
-            raise CannotBatchError("its step reads a tensor's value in Python (a number that is held in a tensor)")
+        made, value = self._made.get(one.taken[0]), self._tape.tensors[one.taken[0]]
+        if made is None or made.name not in ("aminmax", "min", "max") or value.is_floating_point():
+            raise CannotBatchError("its step reads a tensor's value in Python, as a number that an option is")
 
     def _written(self, number: int, kind: Kind | Mixed) -> None:
         """Note what an operation in place makes of all views of its tensor."""

@@ -139,6 +139,9 @@ class Programs:
             whole, *several = (  # of copies: a step may write into its batch
                 self._on_batch(stage, weights, [column[batch] for column in self.columns[stage]]) for batch in batches
             )
+        unsteady = sorted({name for part in several for name in part.keys() ^ whole.keys()})
+        if unsteady:
+            raise CannotBatchError(f"{unsteady[0]} does not come with every batch")
         counts = torch.tensor([len(batch) for batch in batches[1:]], dtype=torch.float64)
         for what, value in whole.items():
             mean = torch.dot(torch.stack([part[what] for part in several]).double(), counts) / len(rows)
@@ -188,7 +191,7 @@ class Programs:
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
         graph, products = self._foretold(key) or self._traced(key, inputs)
-        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else native(graph)
+        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
         return multiplying(by_onednn=True)(program) if by_onednn(products) else program
 
     def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -197,7 +200,7 @@ class Programs:
         except Exception as error:
             self.compiles = False
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
-            return native(graph)
+            return _plain(graph)
 
     def _foretold(self, key: tuple[str, int, int]) -> tuple[GraphModule, list[Product]] | None:
         """Return a step for a shape, and its products, without tracing it, where traces of others have told how."""
@@ -278,8 +281,7 @@ class Programs:
         ) -> tuple[list[Tensor], list[Tensor]]:
             gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, own, examples, shares, salts)
             if self.added:
-                named = dict(zip(self.added.names, numbers_added, strict=True))
-                more = self.added.gradient(weights, start, named, carried)
+                more = self.added.batched(weights, start, numbers_added, carried)
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
@@ -337,6 +339,12 @@ class _Taker:
 
     def __call__(self, count: int) -> list[Tensor]:
         return [next(self._inputs) for _ in range(count)]
+
+
+def _plain(graph: GraphModule) -> Program:
+    """Return a graph's operations; where they fail, torch would print them all if the module were called."""
+    program: Program = native(graph).forward
+    return program
 
 
 def _gather(column: Tensor, rows: Tensor, convolved: bool) -> Tensor:

@@ -19,6 +19,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.binding import Binding
+from lightning_fedhpo.executors.untouched import put_back
 from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.local import Done, LocalTraining
 from lightning_fedhpo.state import ModuleState
@@ -143,7 +144,8 @@ class SequentialExecutor:
         state = self.state
         weights, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
         try:
-            yield
+            with put_back(self.local.module):
+                yield
         finally:
             state.end()
             state.load(weights, buffers, None)

@@ -48,25 +48,48 @@ def untouched(module: nn.Module) -> Iterator[None]:
     >>> hasattr(layer, "last")
     False
     """
+    kept, changed = _held_by(module), list[str]()
+    trainer = next((one.path for one in kept.values() if isinstance(one.of, Trainer)), None)
+    if trainer is not None:
+        raise CannotBatchError(f"it keeps the Trainer in `{trainer}`, which changes between rounds")
+    try:
+        yield
+    finally:
+        changed += [name for one in kept.values() for name in one.put_back()]
+    if changed:
+        raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
+
+
+@contextmanager
+def put_back(module: nn.Module) -> Iterator[None]:
+    """Put back what hangs in a module and its classes, without a word.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> with put_back(layer):
+    ...     layer.last = 3
+    >>> hasattr(layer, "last")
+    False
+    """
+    kept = _held_by(module)
+    try:
+        yield
+    finally:
+        for one in kept.values():
+            one.put_back()
+
+
+def _held_by(module: nn.Module) -> dict[int, _Kept]:
     kept: dict[int, _Kept] = {}
     for path, layer in module.named_modules():  # by these names, whatever else has them
         kept[id(vars(layer))] = _attributes(path, layer)
     for path, layer in module.named_modules():
         _keep_named(path, list(vars(layer).items()), _DEPTH, kept)
         _keep_classes(layer, _DEPTH, kept)
-    try:
-        yield
-    except BaseException:
-        for one in kept.values():
-            one.put_back()
-        raise
-    changed = [name for one in kept.values() for name in one.put_back()]
-    if changed:
-        raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
+    return kept
 
 
 class _Kept:
-    """A container, an object's or a class's attributes, or an array, as they were.
+    """A container, an object's or a class's attributes, or an array, as they were; or a Trainer, which goes on.
 
     Args:
         path: What an error is to call it.
@@ -78,7 +101,7 @@ class _Kept:
     def __init__(
         self, path: str, of: Any, entries: Callable[[], tuple[Any, ...]], refill: Callable[[tuple[Any, ...]], None]
     ) -> None:
-        self._path, self._of = path, of  # which lives on, or another could get the same address
+        self.path, self.of = path, of  # which lives on, or another could get the same address
         self._entries, self._refill = entries, refill
         self._before = entries()
         self._named = not isinstance(of, (*CONTAINERS, np.ndarray))
@@ -90,10 +113,10 @@ class _Kept:
             return []
         self._refill(self._before)
         if not self._named:
-            return [self._path]
+            return [self.path]
         old, new = (_pairs(part) for part in (self._before, now))
         names = [name for name in {**old, **new} if old.get(name, self) is not new.get(name, self)]
-        return [f"{self._path}.{name}" if self._path else name for name in names] or [self._path]
+        return [f"{self.path}.{name}" if self.path else name for name in names] or [self.path]
 
 
 def _keep(path: str, value: Any, depth: int, kept: dict[int, _Kept]) -> None:
@@ -101,8 +124,8 @@ def _keep(path: str, value: Any, depth: int, kept: dict[int, _Kept]) -> None:
     if id(value) in kept:
         return
     if isinstance(value, Trainer):
-        raise CannotBatchError(f"it keeps the Trainer in `{path}`, which changes between rounds")
-    if isinstance(value, CONTAINERS):
+        kept[id(value)] = _Kept(path, value, tuple, lambda entries: None)
+    elif isinstance(value, CONTAINERS):
         if len(value) <= ENTRIES:
             kept[id(value)] = _Kept(path, value, lambda: entries_of(value), lambda entries: refill(value, entries))
             for one in (list(value.values()) if isinstance(value, dict) else list(value)) if depth else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, FedProx, Float, Natural, SearchSpace
+from lightning_fedhpo import FedAvg, FederatedData, FederatedLoop, FedEx, FedProx, Float, Natural, SearchSpace
 from lightning_fedhpo.executors import VectorizedExecutor
 from lightning_fedhpo.executors.fingerprint import Fingerprint
 from lightning_fedhpo.executors.untouched import untouched
@@ -104,7 +105,49 @@ class IsHeardByAFunction(Net):
         self.net[0].register_forward_hook(lambda layer, given, found: heard.update(last=found.detach()))
 
 
+class KeepsTheTrainer(Net):
+    def setup(self, stage: str) -> None:
+        self.kept = self.trainer
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) / (1 + self.kept.current_epoch)
+
+
+class ReadsABuffer(Net):
+    """Has a bound in a buffer, which torch takes for a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bound", torch.tensor(0.1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return functional.cross_entropy(functional.leaky_relu(self(batch[0]), self.bound), batch[1])
+
+
+class MakesATensorOfOne(ReadsABuffer):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return functional.cross_entropy(self(batch[0]) * torch.as_tensor([self.bound] * 3), batch[1])
+
+
+class Compares(ReadsABuffer):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) * (1.0 if torch.allclose(self.bound, torch.tensor(0.1)) else 0.1)
+
+
+class LogsAtTimes(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found = loss(self, batch)
+        if len(batch[1]) > 4:
+            self.log("large", found)
+        return found
+
+
 REFUSED: dict[str, Any] = {
+    "keeps the Trainer in `kept`": KeepsTheTrainer,
+    "reads a tensor's value in Python, as": ReadsABuffer,
+    "reads a tensor's value in Python .data": MakesATensorOfOne,
+    "a tensor's value in Python, as a number": Compares,
+    "what it logs as 'large' does not come with every batch": LogsAtTimes,
     "leaves something in `net.0._forward_hooks.heard`": IsHeard,
     "leaves something in `net.0._forward_hooks`": IsHeardByAFunction,
     "Adam is wrapped, or has hooks": KeepsWeightsSmall,
@@ -148,14 +191,26 @@ class Gate(nn.Module):
         return self.factor * x
 
 
+def multiplied(x: Tensor, by: list[float]) -> Tensor:
+    return by[-1] * x
+
+
 class Gated(Net):
     settings = {"scale": 1.0}  # noqa: RUF012 - as authors do it
 
     def __init__(self) -> None:
         super().__init__(nn.Sequential(nn.Linear(6, 3), Gate()))
+        self.losses = {"cross-entropy": [nn.CrossEntropyLoss()]}
+        self.prior = torch.distributions.Laplace(0.0, torch.ones(3))
+        self.turned = partial(multiplied, by=[1.0])
+        self.made: Any = lambda x: x
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.settings["scale"] * self.net(x)
+        return self.made(self.settings["scale"] * self.turned(self.net(x)) * self.prior.scale)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found: Tensor = self.losses["cross-entropy"][0](self(batch[0]), batch[1])
+        return found
 
 
 def _weight_hook(module: Any, number: int) -> None:
@@ -193,7 +248,21 @@ def _scaling_hook(module: Any, number: int) -> None:
         SCALED[0].append(1.0 / (1 + number))
 
 
+def _made_anew(module: Any, number: int) -> None:
+    """Put a function where another one was: at its address, most of the time."""
+    module.made = None
+    module.made = [lambda x: x, lambda x: 0.5 * x, lambda x: 0.1 * x][number]
+
+
 CHANGES: dict[str, Any] = {
+    "a loss in a container": lambda module, number: setattr(
+        module.losses["cross-entropy"][0], "label_smoothing", 0.3 * number
+    ),
+    "what a distribution is made of": lambda module, number: setattr(
+        module.prior, "scale", torch.ones(3) / (1 + number)
+    ),
+    "what a function has in hand": lambda module, number: module.turned.keywords["by"].append(1.0 / (1 + number)),
+    "a function": _made_anew,
     "what a forward hook reads": _scaling_hook,
     "a layer's class": lambda module, number: setattr(Gate, "factor", 1.0 / (1 + number)),
     "what a class holds": lambda module, number: Gated.settings.update(scale=1.0 / (1 + number)),
@@ -218,18 +287,37 @@ def test_what_is_changed_between_rounds_counts(what: str) -> None:
 class Fades(FedProx):
     """Pulls less from round to round."""
 
-    strength = 1.0
-
     def __init__(self) -> None:
         super().__init__(mu=1.0)
-        self.strength = 1.0
+        self.heard = 0
+        self.start()
+
+    def start(self) -> None:
+        self.strengths = [torch.tensor(1.0)]
 
     def added_gradient(self, weights: Any, start: Any, hyperparameters: Any, carried: Any) -> list[Tensor]:
-        return [self.strength * one for one in super().added_gradient(weights, start, hyperparameters, carried)]
+        return [self.strengths[0] * one for one in super().added_gradient(weights, start, hyperparameters, carried)]
 
     def aggregate(self, arm: Any) -> None:
         super().aggregate(arm)
-        self.strength *= 0.1
+        self.strengths = [0.1 * self.strengths[0]]
+        self.heard += 1  # which nobody reads
+
+
+@pytest.mark.parametrize("algorithm", ["FedAvg", "Counting"])
+def test_what_nobody_changes_is_traced_once(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: VectorizedExecutor, client: int) -> None:
+        raise AssertionError("nothing has changed")
+
+    module = Words()
+    module.criterion, module.prior = nn.CrossEntropyLoss(), torch.distributions.Normal(0.0, 1.0)
+    module.held = [nn.Linear(2, 2), {"by": module.criterion.forward}, lambda x: x, Clock(), np.zeros(3)]
+    module.net[0].register_forward_hook(lambda layer, given, found: found * 1.0)
+    monkeypatch.setattr(VectorizedExecutor, "_look_anew", fail)
+    tokens = torch.randint(0, 9, (200, 2), generator=torch.Generator().manual_seed(3))
+    data = FederatedData((tokens, toy_tensors(200)[1]), Natural(torch.arange(200) // 25), batch_size=8)
+    fed = run(PLAIN, module, data=data, rounds=4, algorithm=FedAvg() if algorithm == "FedAvg" else Counting(mu=0.5))
+    assert type(fed._executor) is VectorizedExecutor
 
 
 def test_what_an_algorithm_changes_in_itself_counts() -> None:
@@ -237,12 +325,19 @@ def test_what_an_algorithm_changes_in_itself_counts() -> None:
     agree(expected, found)
 
 
+class Counting(FedProx):
+    def aggregate(self, arm: Any) -> None:
+        super().aggregate(arm)
+        self.heard = arm.rounds
+
+
 @pytest.mark.parametrize("algorithm", [FedProx(mu=1.0), Fades()])
 def test_single_jobs_beside_those_in_lanes_are_pulled_to_where_they_began(algorithm: Any) -> None:
     """As tests on clients, which fine-tune, and rounds in which a weight is frozen."""
     found = []
     for executor in ("sequential", PLAIN):
-        algorithm.strength = 1.0
+        if isinstance(algorithm, Fades):
+            algorithm.start()
         freezing = Changes(lambda module, number: module.net[0].weight.requires_grad_(number != 2))
         data, module = clients(), Net()
         fed = run(executor, module, freezing, data=data, algorithm=algorithm, rounds=4, epochs=3)
@@ -268,6 +363,39 @@ def test_what_vanishes_at_the_first_weights_is_seen_all_the_same() -> None:
     expected = run("sequential", Penalizes())
     with pytest.warns(UserWarning, match="its loss is no mean over the batch's examples"):
         same(expected, run(PLAIN, Penalizes()))
+
+
+def test_every_hyperparameter_that_is_tuned_varies_in_the_proof() -> None:
+    class KeepsItsOptimizer(Net):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            self.kept = super().configure_optimizers()
+            return self.kept
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            rate = self.kept.param_groups[0]["lr"]
+            return loss(self, batch) + rate * self.net[0].weight.square().sum()
+
+    space = SearchSpace(client={"lr": Float(0.01, 0.2)})
+    expected = run("sequential", KeepsItsOptimizer(), FedEx(space, configs=4), rounds=2)
+    with pytest.warns(UserWarning, match="trained both ways came out differently"):
+        same(expected, run(PLAIN, KeepsItsOptimizer(), FedEx(space, configs=4), rounds=2))
+
+
+class OneHot(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return -(self(batch[0]).log_softmax(1) * functional.one_hot(batch[1], 3)).sum(1).mean()
+
+
+@pytest.mark.filterwarnings("ignore:client 7 failed")
+def test_a_client_with_a_label_too_many_is_left_out_alone() -> None:
+    agree(run("sequential", OneHot()), run(PLAIN, OneHot()))
+
+    def last_clients(x: Tensor, y: Tensor) -> None:
+        y[-30:] = 5
+
+    with pytest.warns(UserWarning, match="its data asks `scatter` for others than the 3 rows that it has"):
+        fed = run(PLAIN, OneHot(), data=clients(last_clients), on_error="drop", cohort=8)
+    assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7]
 
 
 class Words(Net):
