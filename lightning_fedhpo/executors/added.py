@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,4 +90,5 @@ def _read_by(algorithm: Algorithm, weights: Sequence[Tensor], carried: Sequence[
     twin = copy(algorithm)
     twin.__class__ = Listening
     twin.added_gradient(weights, weights, dict(algorithm.client), carried)
-    return [name for name in read if name in vars(algorithm)]
+    values = {name: getattr(algorithm, name, None) for name in read if not name.startswith("__")}
+    return [name for name, value in values.items() if not isinstance(value, MethodType)]

@@ -117,6 +117,8 @@ class Hyperparameter:
 class _Number:
     """Stands in for a batch's number, on which nothing may depend that stands for all batches."""
 
+    __class__ = int  # type: ignore[assignment]  # for who asks what it is
+
 
 def _depends(*arguments: Any) -> Any:
     raise CannotBatchError("its step depends on the batch's number")

@@ -13,11 +13,10 @@ from weakref import ref
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import nn
 
 CONTAINERS = (dict, list, deque, set)
-LEAVES = (torch.Tensor, type, ModuleType, LightningDataModule)
+LEAVES = (torch.Tensor, type, ModuleType)
 """What is looked at elsewhere, or not at all."""
 NOT_THE_AUTHORS = frozenset(
     {"_trainer", "_fabric", "_current_fx_name", "_jit_is_scripting", "log", "_metric_attributes"}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 
 from lightning_fedhpo.executors.example import CannotBatchError
@@ -145,7 +145,8 @@ def _keep_object(path: str, owner: Any, depth: int, kept: dict[int, _Kept]) -> N
     fields = getattr(owner, "__dict__", None)
     if isinstance(fields, dict) and id(fields) not in kept:
         kept[id(fields)] = _attributes(path, owner)
-        _keep_named(path, list(fields.items()), depth, kept)
+        known = ("trainer",) if isinstance(owner, LightningDataModule) else ()  # which Lightning puts there
+        _keep_named(path, [item for item in fields.items() if item[0] not in known], depth, kept)
     if slots_of(_kind(owner)):
         kept[id(owner)] = _Kept(path, owner, *_by_name(owner, partial(_filled, owner)))
         _keep_named(path, _filled(owner), depth, kept)

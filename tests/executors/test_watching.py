@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import LambdaCallback
 from torch import Tensor, nn
 from torch.nn import functional
@@ -134,6 +135,11 @@ class Compares(ReadsABuffer):
         return loss(self, batch) * (1.0 if torch.allclose(self.bound, torch.tensor(0.1)) else 0.1)
 
 
+class AsksWhatABatchNumberIs(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) * (0.2 if isinstance(batch_idx, int) and batch_idx > 4 else 1.0)
+
+
 class LogsAtTimes(Net):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         found = loss(self, batch)
@@ -147,6 +153,7 @@ REFUSED: dict[str, Any] = {
     "reads a tensor's value in Python, as": ReadsABuffer,
     "reads a tensor's value in Python .data": MakesATensorOfOne,
     "a tensor's value in Python, as a number": Compares,
+    "depends on the batch's number": AsksWhatABatchNumberIs,
     "what it logs as 'large' does not come with every batch": LogsAtTimes,
     "leaves something in `net.0._forward_hooks.heard`": IsHeard,
     "leaves something in `net.0._forward_hooks`": IsHeardByAFunction,
@@ -320,9 +327,39 @@ def test_what_nobody_changes_is_traced_once(algorithm: Any, monkeypatch: pytest.
     assert type(fed._executor) is VectorizedExecutor
 
 
-def test_what_an_algorithm_changes_in_itself_counts() -> None:
-    expected, found = (run(one, Net(), algorithm=Fades(), rounds=3, epochs=2) for one in ("sequential", PLAIN))
+class FadesByItsClass(FedProx):
+    """Pulls less from round to round, by what its class has at first."""
+
+    strength = 1.0
+
+    def added_gradient(self, weights: Any, start: Any, hyperparameters: Any, carried: Any) -> list[Tensor]:
+        return [self.strength * one for one in super().added_gradient(weights, start, hyperparameters, carried)]
+
+    def aggregate(self, arm: Any) -> None:
+        super().aggregate(arm)
+        self.strength = 0.1 * self.strength
+
+
+@pytest.mark.parametrize("make", [Fades, partial(FadesByItsClass, mu=1.0)])
+def test_what_an_algorithm_changes_in_itself_counts(make: Any) -> None:
+    expected, found = (run(one, Net(), algorithm=make(), rounds=3, epochs=2) for one in ("sequential", PLAIN))
     agree(expected, found)
+
+
+def test_what_a_data_module_that_is_kept_holds_counts() -> None:
+    class Kept(LightningDataModule):
+        factor = 1.0
+
+    class KeepsData(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = Kept()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return loss(self, batch) * self.kept.factor
+
+    change = Changes(lambda module, number: setattr(module.kept, "factor", 1.0 / (1 + number)))
+    agree(*(run(one, KeepsData(), change, rounds=3) for one in ("sequential", PLAIN)))
 
 
 class Counting(FedProx):
