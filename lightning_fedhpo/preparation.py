@@ -22,6 +22,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.choice import Plan, choose
 from lightning_fedhpo.executors.images import lay_out_images
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.groups import group_of
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.products import by_onednn, products_of
@@ -69,15 +70,21 @@ class Tuned:
         return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
 
     @property
-    def extremes(self) -> list[Config]:
-        """A configuration as drawn, and those with every hyperparameter at either end."""
-        ends = [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
-        return [self.config, *ends]
+    def varied(self) -> list[Config]:
+        """A configuration as drawn, and those with every hyperparameter at either end, but rates low in both.
+
+        With high rates the last digits grow to differences that prove nothing.
+        """
+        low = {name: min(pair) for name, pair in self.contrasts.items() if pair and group_of(name)[0] == "lr"}
+        return [self.config, *({**end, **low} for end in self._ends)]
+
+    @property
+    def _ends(self) -> list[Config]:
+        return [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
 
     def bases(self, name: str) -> list[Config]:
         """Return configurations in which a hyperparameter may show: as drawn, and with the others at either end."""
-        drawn, *ends = self.extremes
-        return [drawn, *({**end, name: drawn[name]} if name in drawn else end for end in ends)]
+        return [self.config, *({**e, name: self.config[name]} if name in self.config else e for e in self._ends)]
 
 
 def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
@@ -167,7 +174,7 @@ def _chosen(
     """Return what is to run the jobs; the module is left as it was."""
     state, trainer = sequential.state, sequential.local.trainer
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
-    ends = tuning.extremes if tuning.contrasts else [tuning.config]
+    ends = tuning.varied if tuning.contrasts else [tuning.config]
     limits = Limits(*private.limits(trainer))
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:

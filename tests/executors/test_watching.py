@@ -480,3 +480,11 @@ def test_where_nobody_comes_to_an_end_nothing_is_proved() -> None:
     module = Net(optimizer=lambda weights: torch.optim.SGD(weights, lr=1e30))
     with pytest.warns(UserWarning, match="none of the clients that it was tried on came to an end"):
         assert type(run(PLAIN, module)._executor) is not VectorizedExecutor
+
+
+def test_rates_that_go_far_up_are_no_reason() -> None:
+    """With a high rate Adam turns the last digits of small gradients into steps the other way."""
+    layers = nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
+    module = Net(nn.Sequential(*layers), optimizer=lambda weights: torch.optim.Adam(weights, lr=0.01))
+    space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True)})
+    assert type(run(PLAIN, module, FedEx(space, configs=9))._executor) is VectorizedExecutor
