@@ -193,7 +193,7 @@ def _by_name(owner: Any, fields: Callable[[], Sequence[tuple[str, Any]]]) -> Way
 
 
 def _kind(owner: Any) -> type:
-    return type(owner)
+    return type(owner)  # as a class of anything: type checkers take no other for hashable
 
 
 def _filled(owner: Any) -> list[tuple[str, Any]]:

@@ -488,3 +488,31 @@ def test_rates_that_go_far_up_are_no_reason() -> None:
     module = Net(nn.Sequential(*layers), optimizer=lambda weights: torch.optim.Adam(weights, lr=0.01))
     space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True)})
     assert type(run(PLAIN, module, FedEx(space, configs=9))._executor) is VectorizedExecutor
+
+
+class Warms(nn.Module):
+    """A loss that counts more after some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        self.count += 1
+        return functional.cross_entropy(logits, labels) * (0.1 if self.count < 30 else 1.0)
+
+
+class HasItsLossInAList(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = [Warms()]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found: Tensor = self.losses[0](self(batch[0]), batch[1])
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:executor. jobs of HasItsLossInAList run one after another")
+@pytest.mark.parametrize("executor", ["auto", PLAIN])
+def test_a_module_that_was_looked_at_in_vain_is_as_it_was(executor: Any) -> None:
+    same(run("sequential", HasItsLossInAList(), rounds=3), run(executor, HasItsLossInAList(), rounds=3))
