@@ -15,12 +15,21 @@ from lightning_fedhpo.types import ClientResult, Config
 if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
+ClientState = dict[str, list[Tensor]]
+"""What one client has from its earlier rounds, by name."""
+LOCAL = "local"
+"""The name of the parameters and buffers that never leave a client, in its state."""
+
 
 class Arm:
     """The state of one federated run, and the running sums of its present round.
 
     Nothing that a checkpoint holds changes inside a round: results are only summed up, and :meth:`aggregate` turns the
     sums into new weights. So a checkpoint taken inside a round resumes at that round's start, exactly.
+
+    Attributes:
+        server_state: What the server keeps beside weights, by name: control variates, dual variables.
+        client_state: What each client keeps, by client and name; only clients that have kept something are in it.
 
     Args:
         index: The arm's number in the run.
@@ -45,7 +54,9 @@ class Arm:
         self.weights = [tensor.detach().clone().requires_grad_() for tensor in weights]
         self.buffers = [tensor.detach().clone() for tensor in buffers]
         self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
-        self.personal: dict[int, list[Tensor]] = {}
+        self.server_state = algorithm.initial_state(self.weights)
+        self.client_state: dict[int, ClientState] = {}
+        self._travels = tuple(algorithm.travels)
         self.client = dict(client or {})
         self.rounds = 0
         self.scores: list[float] = []
@@ -55,21 +66,27 @@ class Arm:
 
     @property
     def nbytes(self) -> int:
-        """What sending the arm's model once takes."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.weights, *self.buffers))
+        """What sending the arm's model takes once, with the server's state that travels along."""
+        along = [tensor for name in self._travels for tensor in self.server_state[name]]
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.weights, *self.buffers, *along))
+
+    def kept(self, client: int | None, name: str) -> list[Tensor] | None:
+        """Return what a client has kept under a name in earlier rounds, None where it has kept nothing."""
+        return None if client is None else self.client_state.get(client, {}).get(name)
 
     def _forget(self) -> None:
         self._total = 0.0
         self._delta: list[Tensor] | None = None
         self._floats: list[Tensor] | None = None
         self._integers: list[Tensor] | None = None
-        self._personal: dict[int, list[Tensor]] = {}
+        self._state_sums: dict[str, list[Tensor]] = {}
+        self._arrived: dict[int, ClientState] = {}
 
     @gradless
     def add(self, result: ClientResult, weight: float) -> None:
         """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards."""
         if result.personal:
-            self._personal[result.job.client] = [tensor.clone() for tensor in result.personal]
+            self.keep(result.job.client, LOCAL, result.personal)
         floats, integers = _by_kind(result.buffers)
         if self._delta is None:
             self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
@@ -82,15 +99,34 @@ class Arm:
         for largest, tensor in zip(self._integers or (), integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
 
+    @gradless
+    def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
+        """Add what a client sends for a part of the server's state to the round's sum of that part."""
+        sums = self._sums_of_state().setdefault(name, [])
+        torch._foreach_add_(sums, list(tensors), alpha=weight)
+
+    def state_sum(self, name: str) -> list[Tensor]:
+        """Return the round's sum for a part of the server's state: zeros where nobody has sent anything."""
+        return self._sums_of_state()[name]
+
+    def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
+        """Copy tensors into a client's state; they are in force when the round is committed."""
+        self._arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
+
+    def _sums_of_state(self) -> dict[str, list[Tensor]]:
+        if not self._state_sums:
+            self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
+        return self._state_sums
+
     @property
     def total(self) -> float | None:
         """The weight of the results that are summed up, None where none has come."""
         return None if self._delta is None else self._total
 
     @property
-    def arrived(self) -> dict[int, list[Tensor]]:
-        """What the round's clients keep to themselves."""
-        return self._personal
+    def arrived(self) -> dict[int, ClientState]:
+        """What the round's clients will keep."""
+        return self._arrived
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the round's sums and its largest integers, for those of other processes to go in.
@@ -101,13 +137,17 @@ class Arm:
             floats, integers = _by_kind(self.buffers)
             self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
             self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
-        return [*self._delta, *(self._floats or ())], list(self._integers or ())
+        of_state = [tensor for tensors in self._sums_of_state().values() for tensor in tensors]
+        return [*self._delta, *(self._floats or ()), *of_state], list(self._integers or ())
 
-    def take(self, total: float, personal: Mapping[int, Sequence[Tensor]]) -> None:
-        """Take over the weight and the clients' own parts that belong to sums of several processes."""
+    def take(self, total: float, arrived: Mapping[int, ClientState]) -> None:
+        """Take over the weight and the clients' states that belong to sums of several processes."""
         self._total = total
         device = self.weights[0].device
-        self._personal = {client: [tensor.to(device) for tensor in kept] for client, kept in personal.items()}
+        self._arrived = {
+            client: {name: [tensor.to(device) for tensor in tensors] for name, tensors in state.items()}
+            for client, state in arrived.items()
+        }
 
     def pseudo_gradient(self) -> list[Tensor] | None:
         """Return ``w - sum n_i w_i``, or None where no client's model arrived this round."""
@@ -118,18 +158,36 @@ class Arm:
 
     @gradless
     def commit(self) -> None:
-        """Take the averaged buffers and the clients' own parts, and close the round."""
+        """Take the averaged buffers and the clients' states, and close the round."""
         floats, integers = _by_kind(self.buffers)
         if self._floats and self._total:
             torch._foreach_copy_(floats, torch._foreach_div(self._floats, self._total))
         for tensor, largest in zip(integers, self._integers or (), strict=False):
             tensor.copy_(largest)
-        self.personal.update(self._personal)
+        for client, state in self._arrived.items():
+            self.client_state.setdefault(client, {}).update(state)
         self.rounds += 1
         self._forget()
 
     def discard(self) -> None:
         """Throw away what has been summed since the round began."""
+        self._forget()
+
+    @gradless
+    def become(self, other: Arm, server: Config, client: Config) -> None:
+        """Become a copy of another arm, with hyperparameters of its own; the two share no tensor afterwards.
+
+        Weights, buffers, the server optimizer's state, the server's and the clients' states are copied, and the scores,
+        so that the arm is judged by what it is now. Its number and its count of rounds stay its own.
+        """
+        torch._foreach_copy_(self.weights, other.weights)
+        if self.buffers:
+            torch._foreach_copy_(self.buffers, other.buffers)
+        self.optimizer.load_state_dict(_copied(other.optimizer.state_dict()))
+        self.server_state = _copied(other.server_state)
+        self.client_state = _copied(other.client_state)
+        self.scores = list(other.scores)
+        self.server, self.client = dict(server), dict(client)
         self._forget()
 
     @property
@@ -140,7 +198,7 @@ class Arm:
     def eliminate(self, number: int) -> None:
         """Take the arm out after a round and free its memory: what it was and how it scored is kept."""
         self.eliminated_at = number
-        self.weights, self.buffers, self.personal = [], [], {}
+        self.weights, self.buffers, self.server_state, self.client_state = [], [], {}, {}
         self.optimizer.state.clear()
         self.optimizer.param_groups.clear()
         self._forget()
@@ -153,7 +211,8 @@ class Arm:
             "weights": [tensor.detach().clone() for tensor in self.weights],
             "buffers": [tensor.clone() for tensor in self.buffers],
             "optimizer": _copied(self.optimizer.state_dict()) if self.eliminated_at is None else {},
-            "personal": {client: list(tensors) for client, tensors in self.personal.items()},
+            "server_state": _copied(self.server_state),
+            "client_state": {client: dict(state) for client, state in self.client_state.items()},
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
             "finished": self.finished,
@@ -170,7 +229,8 @@ class Arm:
             self.optimizer.load_state_dict(state["optimizer"])
         for mine, saved in zip((*self.weights, *self.buffers), (*state["weights"], *state["buffers"]), strict=True):
             mine.copy_(saved)
-        self.personal = {int(client): list(tensors) for client, tensors in state["personal"].items()}
+        self.server_state = {name: list(tensors) for name, tensors in state["server_state"].items()}
+        self.client_state = {int(client): dict(kept) for client, kept in state["client_state"].items()}
         self.server = dict(state["server"])
         self.rounds = state["rounds"]
         self.finished = state["finished"]
@@ -180,7 +240,7 @@ class Arm:
 
 
 def _copied(state: Any) -> Any:
-    """Copy an optimizer's state, whose tensors its next step changes in place."""
+    """Copy tensors in containers, as the state of an optimizer, whose next step changes them in place."""
     if isinstance(state, dict):
         return {key: _copied(value) for key, value in state.items()}
     if isinstance(state, list | tuple):

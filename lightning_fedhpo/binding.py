@@ -1,9 +1,10 @@
 """Where a client hyperparameter goes: set on the object that is really used, and read back from it.
 
-A name reaches, in this order: the local loop (``epochs``, ``batch_size``), the algorithm (``prox_mu``), the optimizers'
-parameter groups (``lr``, ``momentum``, ``weight_decay``; ``beta1`` and ``beta2`` are the two of ``betas``), the dropout
-layers (``dropout``), or an attribute by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches
-nothing is an error that lists what there is.
+A name reaches, in this order: the local loop (``epochs``, ``batch_size``, and ``decay``, by which the learning rate
+falls over rounds), the algorithm (``prox_mu``), the optimizers' parameter groups (``lr``, ``momentum``,
+``weight_decay``; ``beta1`` and ``beta2`` are the two of ``betas``), the dropout layers (``dropout``), or an attribute
+by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches nothing is an error that lists what
+there is.
 
 Where an optimizer has several parameter groups, or the module several optimizers, a value is that of the first group
 whose own is not zero. The others keep their author's ratio to it in what is an amount (``lr``, ``max_lr``,
@@ -23,12 +24,16 @@ import torch
 from torch import nn
 
 from lightning_fedhpo import schedules
+from lightning_fedhpo.algorithms.base import decayed
 from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.groups import BETAS, checked, group_of, portion, shared
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.types import Config
 
 LOOP = ("epochs", "batch_size")
+DECAY = "decay"
+"""The hyperparameter by which the local learning rate falls over an arm's rounds: ``lr_t = lr * (1 - decay)**t``."""
+RATES = ("lr", "max_lr")
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -54,6 +59,7 @@ class LocalSettings:
     epochs: int = 1
     batch_size: int = 32
     algorithm: dict[str, float] = field(default_factory=dict)
+    decay: float = 0.0
 
 
 class Binding:
@@ -69,8 +75,11 @@ class Binding:
     def __init__(
         self, module: nn.Module, optimizers: LocalOptimizers, settings: LocalSettings, names: Iterable[str]
     ) -> None:
+        names = list(names)
+        if DECAY in names and not {group_of(name)[0] for name in names} & set(RATES):
+            names.append("lr")
         self.settings = settings
-        self._defaults = LocalSettings(settings.epochs, settings.batch_size, dict(settings.algorithm))
+        self._defaults = replace(settings, algorithm=dict(settings.algorithm))
         self._local = optimizers
         self._optimizers = optimizers.optimizers
         self._schedulers = optimizers.schedulers
@@ -92,6 +101,15 @@ class Binding:
         """Return the value that the module's author set."""
         return self._original[name]
 
+    def in_round(self, config: Config, rounds: int) -> Config:
+        """Return a configuration with its learning rates as they are after so many rounds of the arm."""
+        decay = config.get(DECAY, 0.0)
+        if not decay or not rounds:
+            return config
+        rates = [name for name in self._targets if group_of(name)[0] in RATES]
+        own = {name: config.get(name, self._original[name]) for name in rates}
+        return {**config, **{name: decayed(rate, decay, rounds) for name, rate in own.items()}}
+
     def apply(self, config: Config) -> dict[str, Any]:
         """Begin anew, set every value of a configuration, and return what is in force, read back.
 
@@ -101,6 +119,7 @@ class Binding:
         self._local.rewind()
         self.settings.epochs = self._defaults.epochs
         self.settings.batch_size = self._defaults.batch_size
+        self.settings.decay = self._defaults.decay
         self.settings.algorithm.update(self._defaults.algorithm)
         used = {}
         for name in self._order:
@@ -145,6 +164,8 @@ class Binding:
     def _resolve(self, name: str) -> Target:
         if name in LOOP:
             return self._loop_target(name)
+        if name == DECAY:
+            return self._decay_target()
         if name in self.settings.algorithm:
             values = self.settings.algorithm
             return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
@@ -157,7 +178,7 @@ class Binding:
 
     def _nothing(self, name: str) -> str:
         keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
-        names = [*LOOP, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
+        names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
         names += ["dropout"] if self._dropouts() else []
         reason = ""
         if name == "dropout":
@@ -177,6 +198,14 @@ class Binding:
             setattr(settings, name, int(value))
 
         return Target(write, lambda: getattr(settings, name), "the local loop")
+
+    def _decay_target(self) -> Target:
+        def write(value: Any) -> None:
+            if not is_number(value) or not 0 <= value < 1:
+                raise ValueError(f"`decay` must be in [0, 1), got {value!r}: lr_t = lr * (1 - decay)**t.")
+            self.settings.decay = value
+
+        return Target(write, lambda: self.settings.decay, "the local loop")
 
     def _group_target(self, name: str) -> Target | None:
         general, number = group_of(name)

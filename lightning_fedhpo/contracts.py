@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Natural
 from lightning_fedhpo.dimensions import Float, Int
@@ -33,6 +34,7 @@ from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.toy import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.fixed import Fixed
+from lightning_fedhpo.types import RoundContext
 
 Subject = Algorithm | Tuner | Search
 """What is under test."""
@@ -169,8 +171,26 @@ def check_hyperparameters(
             fed, module, _ = _run(make, executor, callbacks=[Fixed(**{side: {name: other}})])
             used = fed.result.jobs[name] if side == "client" else [fed.result.best["server"][name]]
             assert set(used) == {other}, f"{side} {name!r} was set to {other!r}, written down is {set(used)}"
-            same = all(torch.equal(default[key], tensor) for key, tensor in module.state_dict().items())
-            assert not same, f"{side} {name!r} has no effect: {value!r} and {other!r} give the same run"
+            complaint = f"{side} {name!r} has no effect: {value!r} and {other!r} give the same run"
+            assert _differs(default, module), complaint
+            if side == "server":
+                later = _run(make, executor, callbacks=[_ChangesServer(name, other)])[1]
+                assert _differs(default, later), f"{complaint} where a tuner changes it after a round"
+
+
+def _differs(default: Mapping[str, Tensor], module: ToyModule) -> bool:
+    return not all(torch.equal(default[key], tensor) for key, tensor in module.state_dict().items())
+
+
+class _ChangesServer(Tuner):
+    """Changes a server hyperparameter after the first round."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._name, self._value = name, value
+
+    def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
+        for arm in arms:
+            arm.server[self._name] = self._value
 
 
 class _OneRound(Callback):

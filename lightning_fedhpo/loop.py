@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal
@@ -169,27 +171,35 @@ class FederatedLoop(Callback):
         results: list[ClientResult] = []
         alone = ranks.world() == 1
         whole = not alone or self._executor.aggregates_whole_rounds
+        left = Counter(job.arm for job in self._jobs)
         with seeding.preserved(), machine.threads(self._executor.threads):
-            for result in self._executor.run(self._jobs, arms, self._context) if alone else self._shared(arms):
-                arm = arms[result.job.arm]
-                if not whole and results and results[0].job.arm != arm.index:
-                    self._aggregate(arms[results[0].job.arm], results)
-                    results = []
-                if alone and result.finite:
-                    arm.add(result, self.algorithm.weight(result))
+            run = self._trained(self._jobs, arms) if alone else self._shared(arms)
+            for result in run:
                 results.append(result)
+                left[result.job.arm] -= 1
                 yield result
-        for index, several in groupby(results, key=lambda result: result.job.arm):
-            self._aggregate(arms[index], list(several))
+                if not whole and not left[result.job.arm]:
+                    self._aggregate(arms[result.job.arm], results)
+                    results = []
+            for index, several in groupby(results, key=lambda result: result.job.arm):
+                self._aggregate(arms[index], list(several))
+
+    def _trained(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
+        """Run jobs, and let algorithm and tuner take each result while its tensors live."""
+        for result in self._executor.run(jobs, arms, self._context):
+            arm = arms[result.job.arm]
+            if result.finite:
+                self.algorithm.receive(arm, result)
+                received = self.tuner.receive(arm, result)
+                result = result if received is None else replace(result, received=received)
+            yield result
 
     def _shared(self, arms: dict[int, Arm]) -> list[ClientResult]:
         """Train this process's share of the round, and return everybody's results in the order of the jobs."""
 
         def train(jobs: Sequence[Job]) -> Iterator[ClientResult]:
             private.heed_sigterm(self._trainer)  # where it came between two rounds
-            for result in self._executor.run(jobs, arms, self._context):
-                if result.finite:
-                    arms[result.job.arm].add(result, self.algorithm.weight(result))
+            for result in self._trained(jobs, arms):
                 yield result
                 private.heed_sigterm(self._trainer)
                 if self._watch is not None and self._watch.lost:  # what is left of the share is for nobody
@@ -207,16 +217,16 @@ class FederatedLoop(Callback):
         self._torn = False
 
     def end_round(self) -> None:
-        """Let tuner and search act between arms, write the round down, and show the best arm in the module."""
+        """Let search and tuner act between arms, write the round down, and show the best arm in the module."""
         self._torn = True
         self._records.warn_of_dropped(self._context.round, len(self._jobs))
         took_part = self.arms.live
-        self.tuner.evolve(took_part, self._context)
-        for arm in took_part:
-            self._records.figures_of(arm, self.tuner.figures(arm))
         if self.search is not None:
             for arm in self.search.end(self.arms, self._context):
                 arm.eliminate(arm.rounds)
+        self.tuner.evolve(self.arms.live, self._context)
+        for arm in took_part:
+            self._records.figures_of(arm, self.tuner.figures(arm))
         spent = self._records.ledger.rounds
         tested = self._online_test() if due(self.evaluate_at, spent - len(took_part), spent) else {}
         self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested)
@@ -260,6 +270,7 @@ class FederatedLoop(Callback):
         self.data = checks.federated_data(trainer)
         checks.check_cohort(self.cohort, len(self.data))
         self._sizes = self.data.sizes("train")
+        self.algorithm.clients = len(self.data)
         checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.search)
         if self.search is not None:
             self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))

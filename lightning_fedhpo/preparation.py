@@ -26,7 +26,7 @@ from lightning_fedhpo.groups import group_of
 from lightning_fedhpo.local import LocalTraining
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.products import by_onednn, products_of
-from lightning_fedhpo.proof import check_effect
+from lightning_fedhpo.proof import check_effect, check_server_effect
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.state import ModuleState, lazy_parameters, module_state, named_state
 from lightning_fedhpo.traces import Traces
@@ -58,12 +58,14 @@ class Tuned:
         config: A configuration as clients may get it.
         contrasts: For each name two values that ought to make a difference, where there are two.
         edges: For each name that is drawn from a space the values by which it is checked.
+        server: For each server hyperparameter that is tuned two values that ought to make a difference.
     """
 
     names: list[str]
     config: Config
     contrasts: Mapping[str, tuple[Any, Any] | None]
     edges: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    server: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def values(self, name: str) -> list[Any]:
         """Return the ends of what a hyperparameter may be, nothing where nobody sets it."""
@@ -96,7 +98,9 @@ def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
     edges = {name: search.space.edges(name) for name in drawn} if search is not None else {}
     if tuner.space is not None:
         edges |= {name: tuner.space.edges(name) for name in tuner.client_names if name in tuner.space.client}
-    return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts, edges)
+    server = {name: search.space.ends(name, "server") for name in search.server_names} if search is not None else {}
+    differing = {name: ends for name, ends in server.items() if ends is not None}
+    return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts, edges, differing)
 
 
 def prepare(
@@ -153,11 +157,13 @@ def prepare(
     try:
         changed = trial.choose(clients, config)
         for name in binding.names if settings.verify else ():
-            values = tuning.contrasts[name]
+            values = tuning.contrasts.get(name)
             if values is None and name in config and config[name] != binding.original(name):
                 values = config[name], binding.original(name)
             if values is not None and values[0] != values[1] and name not in LOOP:
                 check_effect(name, values, tuning.bases(name), trial.outcome)
+        for name, ends in tuning.server.items() if settings.verify else ():
+            check_server_effect(algorithm, name, ends, holder[0].state.weights)
     finally:
         binding.restore()
     changed = list(moving) if moving is not None else changed

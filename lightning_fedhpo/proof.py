@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.types import Config
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.types import ClientResult, Config, Job
 
 Outcome = tuple[list[Tensor], dict[str, float]]
 """The weights after some steps, and the scores."""
@@ -69,3 +71,27 @@ def check_effect(
         f"as one trained with {values[1]!r}. It may be read only when the module is built, or be overwritten. Tune "
         "what is used while training, or switch the proof off with FederatedLoop(verify=False)."
     )
+
+
+SERVER_ROUNDS = 3
+"""Aggregations in which a server hyperparameter has to show: momentum shows in the second, decay too."""
+
+
+def check_server_effect(algorithm: Algorithm, name: str, values: tuple[Any, Any], weights: Sequence[Tensor]) -> None:
+    """Raise where two values of a server hyperparameter lead to the very same model, from the same clients' models."""
+    first, second = (_aggregated(algorithm, {name: value}, weights) for value in values)
+    if same((first, {}), (second, {})):
+        raise ValueError(
+            f"server hyperparameter {name!r} takes no effect: {SERVER_ROUNDS} aggregations of "
+            f"{type(algorithm).__name__} with {values[0]!r} give the same model, bit for bit, as with {values[1]!r}. "
+            "Return it from `server_options`, or leave it out of the space."
+        )
+
+
+def _aggregated(algorithm: Algorithm, server: Config, weights: Sequence[Tensor]) -> list[Tensor]:
+    arm, draw = Arm(0, algorithm, server, weights), torch.Generator().manual_seed(0)
+    for number in range(SERVER_ROUNDS):
+        model = [w.detach() + 0.1 * torch.randn(w.shape, generator=draw).to(w) for w in weights]
+        arm.add(ClientResult(Job(number, 0, 0, {}), model, (), (), {}, 1, 0, 1, 1, 0, None, None), 1.0)
+        algorithm.aggregate(arm)
+    return [weight.detach() for weight in arm.weights]

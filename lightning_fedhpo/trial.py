@@ -113,7 +113,9 @@ class Trial:
         executor, local = self._executor, self._executor.local
         module, monitor = local.module, self._settings.monitor
         executor.state.traces.begin()
-        executor.receive(executor.untrained_arm(), self._client, config)
+        arm = executor.untrained_arm()
+        arm.rounds = 1  # where a rate that falls over rounds has fallen
+        executor.receive(arm, self._client, config)
         draw = seeding.key(self._settings.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
         executor.state.traces.seed(draw)

@@ -67,7 +67,7 @@ class ClientResult:
     """What a job sends back.
 
     ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
-    for, so whoever wants to keep them copies them.
+    for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them.
     """
 
     job: Job
@@ -87,3 +87,4 @@ class ClientResult:
     train: Mapping[str, float] = field(default_factory=dict)
     finite: bool = True
     error: str | None = None
+    received: Mapping[str, Any] | None = None

@@ -8,10 +8,24 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_fedhpo import Choice, FederatedLoop, FedEx, FedProx, Fixed, Float, Int, RandomSearch, SearchSpace
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedProx,
+    Fixed,
+    Float,
+    Int,
+    RandomSearch,
+    SearchSpace,
+    Tuner,
+)
 from lightning_fedhpo.binding import Binding, LocalSettings
+from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.types import Suggestion
 
 
 class Everything(ToyModule):
@@ -358,3 +372,43 @@ def test_what_takes_effect_late_or_beside_others_only_is_not_refused(kind: Any, 
     data = toy_data(clients=4, examples=480)
     quiet_trainer(1, fed, FedEx(SearchSpace(client=client), configs=3, epsilon=1.0)).fit(kind(), datamodule=data)
     assert fed.result.ledger["client_updates"] == 2
+
+
+@pytest.mark.parametrize("executor", ["sequential", Vectorized(compile=False)])
+def test_the_local_learning_rate_falls_over_rounds(executor: Any) -> None:
+    fed, _, _ = toy_run(3, Fixed({"decay": 0.5}), executor=executor)
+    assert [row["lr"] for row in fed.result.jobs if row["arm"] == 0][::3] == [0.1, 0.05, 0.025]
+    assert set(fed.result.jobs["decay"]) == {0.5}
+    assert fed.result.best["client"]["lr"] == 0.1  # what to deploy: the rate at first, and its decay
+    fed, _, module = toy_run(2, Fixed({"lr": 0.4, "decay": 0.5}), executor=executor)
+    other, _, alike = toy_run(2, FallingRate(), executor=executor)
+    assert fed.result.history["score"] == other.result.history["score"]
+    assert all(torch.equal(one, two) for one, two in zip(module.parameters(), alike.parameters(), strict=True))
+
+
+class FallingRate(Tuner):
+    """0.4, then 0.2."""
+
+    client_names = ("lr",)
+
+    def suggest(self, arm: Any, cohort: Any, context: Any) -> list[Suggestion]:
+        return [Suggestion({"lr": 0.4 * 0.5**context.round})] * len(cohort)
+
+
+def test_a_decay_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1\), got 1.5"):
+        toy_run(1, Fixed({"decay": 1.5}), executor="sequential")
+
+
+class Deaf(FedAvg):
+    """Has a server hyperparameter that its aggregation does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server["warmth"] = 1.0
+
+
+def test_a_server_hyperparameter_without_effect_is_found_before_the_first_round() -> None:
+    space = SearchSpace(server={"lr": Float(0.1, 1.0), "momentum": Float(0.0, 0.9), "warmth": Float(0.1, 1.0)})
+    with pytest.raises(ValueError, match="server hyperparameter 'warmth' takes no effect"):
+        toy_run(2, RandomSearch(space, budget=4, max_rounds=2), algorithm=Deaf(), executor="sequential")

@@ -25,6 +25,7 @@ from lightning_fedhpo.testing import (
 )
 from lightning_fedhpo.tuners import Fixed, Tuner
 from lightning_fedhpo.types import Suggestion
+from tests.algorithms.stateful import Controls
 
 
 def _exported(package: Any, base: type) -> list[Any]:
@@ -36,6 +37,7 @@ def _exported(package: Any, base: type) -> list[Any]:
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{kind.__name__: kind for kind in _exported(algorithms, Algorithm)},
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
+    "with-state": Controls,
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
 TUNERS = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(tuners, Tuner)}

@@ -147,7 +147,7 @@ def test_clients_of_another_federation_have_no_parts_of_their_own() -> None:
     trainer.fit(module, datamodule=toy_data())
     other = toy_data(seed=5)
     strangers = fed.evaluate(trainer, module, other)["global"]
-    fed.arms[0].personal.clear()
+    fed.arms[0].client_state.clear()
     assert strangers == fed.evaluate(trainer, module, other)["global"]
 
 

@@ -30,8 +30,14 @@ class Algorithm:
     """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
 
     A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
-    :meth:`server_optimizer` to aggregate otherwise, :meth:`added_gradient` (with :meth:`carried`) to train otherwise,
+    :meth:`server_optimizer` and :meth:`server_options` to aggregate otherwise, :meth:`added_gradient` (with
+    :meth:`carried`) to train otherwise, :meth:`initial_state` and :meth:`receive` to keep a state of its own,
     :meth:`check_values` to say what its hyperparameters can be.
+
+    Attributes:
+        clients: How many clients the federation has; the loop sets it before the first round.
+        travels: Names of the server's state that is sent to each client, and whose changes come back. The ledger counts
+            their bytes both ways.
 
     Args:
         client: What local training takes beyond the optimizer's own hyperparameters, with defaults.
@@ -40,6 +46,9 @@ class Algorithm:
         local: Shell patterns of parameters and buffers that never leave the client (``"*bn*"`` is FedBN,
             ``"head.*"`` a personal head).
     """
+
+    clients: int = 0
+    travels: Sequence[str] = ()
 
     def __init__(
         self,
@@ -60,7 +69,26 @@ class Algorithm:
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the optimizer that will follow the pseudo-gradient ``w - sum n_i w_i``."""
-        return torch.optim.SGD(weights, lr=config["lr"], momentum=config.get("momentum", 0.0))
+        return torch.optim.SGD(weights, lr=config["lr"], **self.server_options(config))
+
+    def server_options(self, config: Config) -> dict[str, Any]:
+        """Return the options of the server's optimizer beside ``lr``, as its parameter groups have them.
+
+        They are set anew in every round, so that a value that a tuner has changed is in force in the next one.
+        """
+        return {"momentum": config.get("momentum", 0.0)}
+
+    def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+        """Return what the server keeps beside the weights when an arm starts, by name; nothing by default."""
+        return {}
+
+    def receive(self, arm: Arm, result: ClientResult) -> None:
+        """Take a client's result while its tensors live: by default, its model goes into the arm's sums.
+
+        Called for every result that is finite. A method with a state of its own adds to it here by ``arm.add_state``
+        and ``arm.keep``; both are pending until the round is aggregated.
+        """
+        arm.add(result, self.weight(result))
 
     def added_gradient(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
@@ -99,8 +127,9 @@ class Algorithm:
         gradient = arm.pseudo_gradient()
         if gradient is not None:
             lr = decayed(arm.server["lr"], arm.server.get("decay", 0.0), arm.rounds)
+            options = self.server_options(arm.server)
             for group in arm.optimizer.param_groups:
-                group["lr"] = lr
+                group.update({name: value for name, value in options.items() if name in group}, lr=lr)
             for tensor, grad in zip(arm.weights, gradient, strict=True):
                 tensor.grad = grad
             step_of(arm.optimizer)()

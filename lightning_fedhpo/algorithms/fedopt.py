@@ -7,6 +7,7 @@ bias in the first rounds, which the paper leaves out; Adagrad starts from ``tau*
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -61,33 +62,34 @@ class Yogi(Optimizer):
         return loss
 
 
-def _sgd(weights: list[Tensor], config: Config) -> Optimizer:
-    return torch.optim.SGD(weights, lr=config["lr"], momentum=config["momentum"])
+def _momentum(config: Config) -> dict[str, Any]:
+    return {"momentum": config["momentum"]}
 
 
-def _adam(weights: list[Tensor], config: Config) -> Optimizer:
-    return torch.optim.Adam(
-        weights, lr=config["lr"], betas=(config["beta1"], config["beta2"]), eps=config["tau"], foreach=True
-    )
+def _betas_and_eps(config: Config) -> dict[str, Any]:
+    return {"betas": (config["beta1"], config["beta2"]), "eps": config["tau"]}
 
 
-def _adagrad(weights: list[Tensor], config: Config) -> Optimizer:
-    return torch.optim.Adagrad(
-        weights, lr=config["lr"], initial_accumulator_value=config["tau"] ** 2, eps=config["tau"], foreach=True
-    )
+def _betas_and_tau(config: Config) -> dict[str, Any]:
+    return {"betas": (config["beta1"], config["beta2"]), "tau": config["tau"]}
 
 
-def _yogi(weights: list[Tensor], config: Config) -> Optimizer:
-    return Yogi(weights, lr=config["lr"], betas=(config["beta1"], config["beta2"]), tau=config["tau"])
+def _eps(config: Config) -> dict[str, Any]:
+    return {"eps": config["tau"]}
 
 
-OPTIMIZERS: dict[str, tuple[Callable[[list[Tensor], Config], Optimizer], tuple[str, ...]]] = {
-    "sgd": (_sgd, ("momentum",)),
-    "adam": (_adam, ("beta1", "beta2", "tau")),
-    "adagrad": (_adagrad, ("tau",)),
-    "yogi": (_yogi, ("beta1", "beta2", "tau")),
+def _adagrad(weights: list[Tensor], lr: float, eps: float) -> Optimizer:
+    return torch.optim.Adagrad(weights, lr=lr, initial_accumulator_value=eps**2, eps=eps, foreach=True)
+
+
+OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[Config], dict[str, Any]], tuple[str, ...]]] = {
+    "sgd": (torch.optim.SGD, _momentum, ("momentum",)),
+    "adam": (partial(torch.optim.Adam, foreach=True), _betas_and_eps, ("beta1", "beta2", "tau")),
+    "adagrad": (_adagrad, _eps, ("tau",)),
+    "yogi": (Yogi, _betas_and_tau, ("beta1", "beta2", "tau")),
 }
-"""The server's optimizers by name, each with the hyperparameters it has beyond ``lr`` and ``decay``."""
+"""The server's optimizers by name: the class, its options by configuration, and its hyperparameters beyond ``lr`` and
+``decay``."""
 
 
 class FedOpt(Algorithm):
@@ -124,7 +126,7 @@ class FedOpt(Algorithm):
     ) -> None:
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"`optimizer` must be one of {', '.join(OPTIMIZERS)}, got {optimizer!r}.")
-        self._build, names = OPTIMIZERS[optimizer]
+        self._build, self._options, names = OPTIMIZERS[optimizer]
         given = {"momentum": momentum, "beta1": beta1, "beta2": beta2, "tau": tau}
         foreign = [name for name, value in given.items() if value is not None and name not in names]
         if foreign:
@@ -139,7 +141,11 @@ class FedOpt(Algorithm):
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the named optimizer."""
-        return self._build(weights, config)
+        return self._build(weights, lr=config["lr"], **self._options(config))
+
+    def server_options(self, config: Config) -> dict[str, Any]:
+        """Return the options as the named optimizer calls them."""
+        return self._options(config)
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse betas and an adaptivity that cannot be, too."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.binding import LOOP
+from lightning_fedhpo.binding import DECAY, LOOP
 from lightning_fedhpo.executors.added import Added
 from lightning_fedhpo.executors.conditions import step_by_conditions
 from lightning_fedhpo.executors.dropout import HashedDropout
@@ -83,7 +83,7 @@ def vectorized(
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
     general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
-    strange = sorted(general - {*update.options, *LOOP, *algorithm.client})
+    strange = sorted(general - {*update.options, *LOOP, DECAY, *algorithm.client})
     if strange:
         raise CannotBatchError(f"the optimizer's {', '.join(strange)} is tuned")
     varying = [name for name in update.options if name != "lr" and name in general]

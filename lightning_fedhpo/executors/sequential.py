@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.arm import LOCAL, Arm
 from lightning_fedhpo.binding import Binding
 from lightning_fedhpo.executors.untouched import put_back
 from lightning_fedhpo.gradless import gradless
@@ -193,7 +193,7 @@ class SequentialExecutor:
         One that is not ``known``, as it is of another federation, has nothing of its own from earlier rounds.
         """
         self.state.begin(job.round, job.arm, job.client)
-        self.state.load(arm.weights, arm.buffers, arm.personal.get(job.client) if known else None)
+        self.state.load(arm.weights, arm.buffers, arm.kept(job.client, LOCAL) if known else None)
         return self.receive(arm, job.client if known else None, job.config)
 
     def untrained_arm(self) -> Arm:
@@ -215,7 +215,7 @@ class SequentialExecutor:
             self._carried = self._algorithm.carried(arm, client)
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
-        return self.binding.apply(config)
+        return self.binding.apply(self.binding.in_round(config, arm.rounds))
 
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""

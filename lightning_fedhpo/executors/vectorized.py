@@ -142,7 +142,7 @@ class VectorizedExecutor(SequentialExecutor):
     @torch.no_grad()
     def together(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
         """Return the results of jobs that are computed together, in their order."""
-        settings = [self._settings.of(job.config) for job in jobs]
+        settings = [self._settings.of(self.binding.in_round(job.config, arms[job.arm].rounds)) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
         for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):

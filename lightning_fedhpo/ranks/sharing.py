@@ -9,9 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from torch import Tensor
 
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.arm import Arm, ClientState
 from lightning_fedhpo.ranks.failures import alone, exchanged
 from lightning_fedhpo.ranks.members import rank, world
 from lightning_fedhpo.types import ClientResult, Job
@@ -69,12 +68,12 @@ class Found:
     Attributes:
         results: What its jobs' results have in :data:`_SENT`, by the jobs' places in the round.
         totals: The weight behind the sums of every arm that has any.
-        personal: What stays with the clients, by arm and client.
+        arrived: What clients will keep, by arm, client and name.
     """
 
     results: Mapping[int, Sequence[Any]]
     totals: Mapping[int, float]
-    personal: Mapping[int, Mapping[int, Sequence[Tensor]]]
+    arrived: Mapping[int, Mapping[int, ClientState]]
 
 
 _SENT = [field.name for field in fields(ClientResult) if field.name not in ("job", "weights", "buffers", "personal")]
@@ -99,13 +98,12 @@ def combined(
         train: Trains clients and adds what they send to the arms.
     """
     own = share([job.arm for job in jobs], costs, world())[rank()]
-    places = {(jobs[place].arm, jobs[place].client): place for place in own}
     results: dict[int, Sequence[Any]] = {}
     error: BaseException | None = None
     try:
         with alone():
-            for result in train([jobs[place] for place in own]):
-                results[places[result.job.arm, result.job.client]] = _values(result)
+            for result, place in zip(train([jobs[place] for place in own]), own, strict=True):
+                results[place] = _values(result)
     except (Exception, SIGTERMException) as caught:
         error = caught
     mine = Found(
@@ -126,11 +124,14 @@ def _settle(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:
     for index, arm in arms.items():
         weights = [one.totals[index] for one in found if index in one.totals]
         if weights:
-            personal = {client: kept for one in found for client, kept in one.personal.get(index, {}).items()}
-            arm.take(sum(weights), personal)
+            arrived = {client: kept for one in found for client, kept in one.arrived.get(index, {}).items()}
+            arm.take(sum(weights), arrived)
         else:
             arm.discard()
 
 
-def _on_cpu(personal: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:
-    return {client: [tensor.cpu() for tensor in tensors] for client, tensors in personal.items()}
+def _on_cpu(arrived: Mapping[int, ClientState]) -> dict[int, ClientState]:
+    return {
+        client: {name: [tensor.cpu() for tensor in tensors] for name, tensors in state.items()}
+        for client, state in arrived.items()
+    }

@@ -27,8 +27,9 @@ def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
 class Tuner(Callback):
     """Base of all tuners: suggests, observes, evolves.
 
-    The loop calls :meth:`suggest` for every live arm at the start of a round, :meth:`observe` for every live arm after
-    its aggregation, and :meth:`evolve` once for all of them. A tuner keeps its state per arm, saves all of it in
+    The loop calls :meth:`suggest` for every live arm at the start of a round, :meth:`receive` for every result,
+    :meth:`observe` for every live arm after its aggregation, and :meth:`evolve` once for all of them, after the search
+    has taken arms out. A tuner keeps its state per arm, saves all of it in
     ``state_dict``, and draws from ``seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)`` alone.
 
     Example:
@@ -68,11 +69,18 @@ class Tuner(Callback):
         """Return one suggestion for each client of the cohort."""
         return [Suggestion({}) for _ in cohort]
 
+    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
+        """Look at a client's result while its tensors live, and return what :meth:`observe` is to have of them.
+
+        It comes back as ``result.received``, on every process of the run. Called for every result that is finite.
+        """
+        return None
+
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
-        """Learn from what an arm's clients sent back; their tensors are gone by now."""
+        """Learn from what an arm's clients sent back; their models are aggregated by now."""
 
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
-        """Act between arms."""
+        """Act between the arms that the search has left alive: ``arm.become`` makes one a copy of another."""
 
     def best(self, arm: Arm) -> Config:
         """Return the client configuration to deploy."""

@@ -183,8 +183,8 @@ def test_what_is_local_never_leaves_the_client() -> None:
     fed = FederatedLoop(FedAvg(local="net.0.*"), cohort=4)
     quiet_trainer(3, fed).fit(module, datamodule=toy_data(clients=4))
     arm = fed.arms[0]
-    assert sorted(arm.personal) == [0, 1, 2, 3]
-    means = [tensors[2] for tensors in arm.personal.values()]
+    assert sorted(arm.client_state) == [0, 1, 2, 3]
+    means = [state["local"][2] for state in arm.client_state.values()]
     assert not any(torch.equal(means[0], other) for other in means[1:])
     assert torch.equal(module.net[0].running_mean, torch.zeros(6))  # type: ignore[arg-type]
     linear = sum(parameter.numel() for parameter in module.net[1:].parameters())

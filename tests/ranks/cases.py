@@ -109,7 +109,7 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
         "best": fed.result.best,
         "arms": fed.result.arms,
         "tested": {**tested, "clients": tested.clients.to_dict()},
-        "personal": {client: [tensor.tolist() for tensor in kept] for client, kept in fed.arms.best.personal.items()},
+        "personal": {one: [t.tolist() for t in kept["local"]] for one, kept in fed.arms.best.client_state.items()},
         "progress": [trainer.current_epoch, trainer.global_step],
     }
 
