@@ -95,7 +95,7 @@ def check_options(
     """Check the arguments of the loop."""
     choices = {
         "mode": (mode, ("min", "max")),
-        "target": (target, ("personalized", "global")),
+        "target": (target, ("personalized", "global", "server")),
         "on_error": (on_error, ("raise", "drop")),
         "log_arms": (log_arms, ("best", "all")),
     }
@@ -115,8 +115,8 @@ def check_options(
         raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}.")
     if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
-    if monitor is None and target == "global":
-        raise ValueError('`target="global"` names a score, which `monitor=None` does without: name a monitor.')
+    if monitor is None and target != "personalized":
+        raise ValueError(f'`target="{target}"` names a score, which `monitor=None` does without: name a monitor.')
     check_evaluation(evaluate_at)
 
 
@@ -126,6 +126,25 @@ def check_cohort(cohort: int, clients: int) -> None:
         raise ValueError(
             f"`cohort` is {cohort}, but the federation has {clients} clients: take a smaller cohort, or split the data "
             "among more clients."
+        )
+
+
+def check_target(target: str, has_server_data: bool, data: FederatedData) -> None:
+    """Refuse to score on the server's examples where it has none."""
+    if target == "server" and not has_server_data:
+        raise MisconfigurationException(
+            '`target="server"` scores arms on the server\'s own validation examples, of which this run has none: pass '
+            "FederatedLoop(server_data=<data set or DataLoader>), or hold a part of the training examples out by "
+            "FederatedData(..., server_fraction=0.1)."
+        )
+
+
+def check_logged(metrics: Mapping[str, float], monitor: str | None) -> None:
+    """Refuse a monitor that the module does not log for the server's examples."""
+    if monitor not in metrics:
+        raise ValueError(
+            f"`monitor={monitor!r}` is not among what `validation_step` logs or returns on the server's examples: "
+            f"{', '.join(metrics) or 'nothing'}. Name one of these, or log it."
         )
 
 
@@ -139,8 +158,13 @@ def check_server(algorithm: Algorithm, fixed: Config, search: Search | None) -> 
                 algorithm.check_values("server", {name: value})
 
 
-def check_scores(monitor: str | None, tuner: Tuner, search: Search | None) -> None:
-    """Refuse to learn from scores where there are none."""
+def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search | None) -> None:
+    """Refuse to learn from scores where there are none, of the run or of its clients."""
+    if tuner.needs_scores and monitor is not None and of_clients is None:
+        raise MisconfigurationException(
+            f"{type(tuner).__name__} learns from clients' scores, and no client has validation examples: raise the "
+            "second of `fractions`."
+        )
     learning = search if search is not None else tuner if tuner.needs_scores else None
     if monitor is None and learning is not None:
         raise MisconfigurationException(

@@ -181,10 +181,11 @@ class LocalTraining:
         stage: str = "validation",
         limit: int | float = 1.0,
         recorder: Recorder | None = None,
+        batch_size: int | None = None,
     ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged."""
         hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
-        size, inside = self.evaluation_batch_size, self.channels_inside and stage == "validation"
+        size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)
         step = self._evaluation_steps.get(stage)
         if step is None:

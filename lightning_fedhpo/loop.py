@@ -30,6 +30,7 @@ from lightning_fedhpo.records import Records
 from lightning_fedhpo.result import Result, result_of
 from lightning_fedhpo.rounds import Logged, round_score
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.server_validation import ServerValidation, server_split
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext, plain
@@ -47,7 +48,8 @@ class FederatedLoop(Callback):
         cohort: How many clients take part in a round, drawn anew for each.
         monitor: The score, among what the module's ``validation_step`` logs or returns; None trains without scores.
         mode: ``"min"`` or ``"max"``: which scores are better.
-        target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it.
+        target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it;
+            ``"server"`` scores the arm's new global model on the server's own examples.
         executor: What runs the jobs: ``"sequential"``, one after another; ``"vectorized"``, side by side in one batched
             computation; ``"auto"``, whichever is likely to be faster; or one of these with settings, as
             :class:`~lightning_fedhpo.executors.Vectorized` has them.
@@ -62,6 +64,8 @@ class FederatedLoop(Callback):
         on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
         log_arms: Whose figures are logged beside every arm's score: those of the ``"best"`` arm, or those of ``"all"``
             live ones too, as ``arm/<i>/<name>``. The history has all of them anyway.
+        server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
+            ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -89,7 +93,7 @@ class FederatedLoop(Callback):
         cohort: int = 10,
         monitor: str | None = "val_loss",
         mode: Literal["min", "max"] = "min",
-        target: Literal["personalized", "global"] = "personalized",
+        target: Literal["personalized", "global", "server"] = "personalized",
         executor: Literal["auto", "sequential", "vectorized"] | Setting = "auto",
         *,
         epochs: int = 1,
@@ -99,6 +103,7 @@ class FederatedLoop(Callback):
         evaluate_clients: int | None = None,
         on_error: Literal["raise", "drop"] = "raise",
         log_arms: Literal["best", "all"] = "best",
+        server_data: Any = None,
         verify: bool = True,
     ) -> None:
         checks.check_options(
@@ -125,6 +130,7 @@ class FederatedLoop(Callback):
         self.seed = seed
         self.on_error = on_error
         self.log_arms = log_arms
+        self.server_data = server_data
         self.verify = verify
         self.evaluate_at = evaluate_at
         self.evaluate_clients = evaluate_clients
@@ -210,9 +216,12 @@ class FederatedLoop(Callback):
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
         self._torn = True
-        arm.scores.append(round_score(results, self.target))
-        self._records.book(self._context.round, arm, results)
+        settings = self._settings_of(arm)
         self.algorithm.aggregate(arm)
+        on_server = {} if self._server is None else self._server.score(self._executor, arm, self._chosen(arm))
+        at_server = self.target == "server"
+        arm.scores.append(on_server[str(self.monitor)] if at_server else round_score(results, self.target))
+        self._records.book(self._context.round, arm, results, on_server, settings)
         self.tuner.observe(arm, [result for result in results if result.finite], self._context)
         self._torn = False
 
@@ -271,11 +280,14 @@ class FederatedLoop(Callback):
         checks.check_cohort(self.cohort, len(self.data))
         self._sizes = self.data.sizes("train")
         self.algorithm.clients = len(self.data)
+        split = server_split(self.server_data, self.data)
+        self._server = None if split is None or self.monitor is None else ServerValidation(split, self.seed)
+        checks.check_target(self.target, self._server is not None, self.data)
         checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.search)
         if self.search is not None:
             self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))
             checks.check_rounds(trainer, self.search)
-        checks.check_scores(self.monitor, self.tuner, self.search)
+        checks.check_scores(self.monitor, self._client_monitor, self.tuner, self.search)
         checks.say_undrawn(self.tuner, self.search)
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
@@ -316,7 +328,7 @@ class FederatedLoop(Callback):
         settings = Settings(
             self.seed,
             self.epochs,
-            self.monitor,
+            self._client_monitor,
             self.on_error,
             self.verify,
             setting_of(self.executor),
@@ -340,6 +352,11 @@ class FederatedLoop(Callback):
                 partial(setattr, self, "_executor"),
             )
         state = self._executor.state
+        if self._server is not None:
+            with seeding.preserved():
+                checks.check_logged(
+                    self._server.score(self._executor, self._executor.untrained_arm(), {}), self.monitor
+                )
         if saved:
             checks.check_names(saved["names"], state.names[0])
             for tensor, kept in zip(state.initial_personal, saved["initial_personal"], strict=True):
@@ -514,6 +531,7 @@ class FederatedLoop(Callback):
             "tuner": self.tuner.identity(),
             "search": None if self.search is None else self.search.identity(),
             "federation": self.data.fingerprint(),
+            "server data": None if self._server is None else self._server.fingerprint,
             **{name: getattr(self, name) for name in ("cohort", "seed", "monitor", "mode", "target", "epochs")},
         }
 
@@ -534,6 +552,11 @@ class FederatedLoop(Callback):
         return epochs, batches_of(int(self.data.sizes("train").max()), batch_size, self.data.drop_last, limit)
 
     @property
+    def _client_monitor(self) -> str | None:
+        """The score that clients are asked for: none where the server has its own, and they have no examples for it."""
+        return self.monitor if self.target != "server" or self.data.sizes("val").any() else None
+
+    @property
     def _sign(self) -> float:
         return -1.0 if self.mode == "max" else 1.0
 
@@ -551,6 +574,15 @@ class FederatedLoop(Callback):
 
     def _start_arm(self, server: Config, client: Config) -> None:
         self.arms.add({**server, **self.tuner.server(len(self.arms), self.seed)}, client)
+
+    def _settings_of(self, arm: Arm) -> dict[str, Any]:
+        """Return the tuned values that are in force in an arm, as columns of the history."""
+        spaces = [part.space for part in (self.search, self.tuner) if part is not None and part.space is not None]
+        server = dict.fromkeys(name for space in spaces for name in space.server)
+        chosen = self._chosen(arm)
+        return {f"server/{name}": arm.server[name] for name in server} | {
+            f"client/{name}": value for name, value in chosen.items()
+        }
 
     def _chosen(self, arm: Arm) -> dict[str, Any]:
         return {**arm.client, **self.tuner.best(arm)}

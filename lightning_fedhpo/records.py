@@ -31,14 +31,29 @@ class Records:
         self.rows: dict[int, dict[str, Cell]] = {}
         self._dropped: list[ClientResult] = []
 
-    def book(self, number: int, arm: Arm, results: Sequence[ClientResult]) -> None:
-        """Write down what an arm's round has cost and how it went."""
+    def book(
+        self,
+        number: int,
+        arm: Arm,
+        results: Sequence[ClientResult],
+        on_server: Mapping[str, float],
+        settings: Mapping[str, Cell],
+    ) -> None:
+        """Write down what an arm's round has cost and how it went.
+
+        Args:
+            number: The round's number.
+            arm: The arm, with its score.
+            results: Its clients'.
+            on_server: What the module logs on the server's own examples.
+            settings: The tuned values that were in force, by column.
+        """
         size = arm.nbytes
         for result in results:
             self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
             self.jobs.append(job_row(result))
         self.ledger.rounds += 1
-        self.rows[arm.index] = round_row(number, arm, results)
+        self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
         self._dropped += [result for result in results if not result.finite]
 
     def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:

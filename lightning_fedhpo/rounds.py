@@ -75,8 +75,10 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
     }
 
 
-def round_row(number: int, arm: Arm, results: Sequence[ClientResult]) -> dict[str, Cell]:
-    """Return an arm's row of a round: its score and the cohort's means."""
+def round_row(
+    number: int, arm: Arm, results: Sequence[ClientResult], on_server: Mapping[str, float], settings: Mapping[str, Cell]
+) -> dict[str, Cell]:
+    """Return an arm's row of a round: its score, the tuned values in force, the cohort's means and the server's."""
     return {
         "round": number,
         "arm": arm.index,
@@ -84,6 +86,8 @@ def round_row(number: int, arm: Arm, results: Sequence[ClientResult]) -> dict[st
         "best": False,
         "clients": len(results),
         "dropped": sum(not result.finite for result in results),
+        **settings,
+        **{f"val/{name}_server": value for name, value in on_server.items()},
         **{f"val/{name}": value for name, value in mean_metrics(results, "before").items()},
         **{f"val/{name}_personalized": value for name, value in mean_metrics(results, "after").items()},
         **{f"train/{name}": value for name, value in mean_metrics(results, "train").items()},
@@ -101,7 +105,7 @@ class Logged:
 
     Attributes:
         monitor: The name of the score, None without scores.
-        target: Whether the score is that of personalized or of global models.
+        target: Whether the score is that of personalized models, of global ones, or of these on the server's examples.
         every_arm: Whether each arm's figures are logged, under ``arm/<i>/``, and not only the best one's.
     """
 
@@ -137,7 +141,7 @@ def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[st
 
 def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
     """Return the means of what validation logged under the names that the module's author gave them."""
-    end = "_personalized" if target == "personalized" else ""
+    end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
     names = [name for name in row if name.startswith("val/") and name.endswith(end)]
     return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}
 

@@ -39,6 +39,8 @@ MODEL = 9
 """Layers that get their weights at the first forward pass."""
 SYNTHETIC = 10
 """Generated data sets."""
+SERVER = 11
+"""Which training examples are held out for the server."""
 CONFIGS = 12
 """The configurations that a tuner chooses among."""
 

@@ -31,7 +31,8 @@ from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.parts import By
-from lightning_fedhpo.data.splits import Federation, Source, Split, build
+from lightning_fedhpo.data.splits import Federation, Source, Split, build, whole
+from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.types import SPLITS
 
 BATCH_SIZE = 32
@@ -67,6 +68,8 @@ class FederatedData(LightningDataModule):
         targets: An integer label per example for partitions by label and for `describe`: a sequence, a column's name, a
             function of the example, or a dict of these per split. Default: the data set's `targets` or `labels`, the
             last of its tensors, or the last element of each example.
+        server_fraction: The part of the training examples that no client has: the server's own validation set, for
+            ``FederatedLoop(target="server")``.
 
     Example:
         >>> from lightning_fedhpo.data import Dirichlet, FederatedData
@@ -92,6 +95,7 @@ class FederatedData(LightningDataModule):
         eval_batch_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         targets: By | None = None,
+        server_fraction: float = 0.0,
     ) -> None:
         super().__init__()
         if not isinstance(partition, Partition) or isinstance(partition, type):
@@ -107,6 +111,11 @@ class FederatedData(LightningDataModule):
         self.partition = partition
         self.fractions = check_fractions(fractions)
         self.seed = check_seed(seed)
+        if not is_number(server_fraction) or not 0 <= server_fraction < 1:
+            raise ValueError(
+                f"`server_fraction` must be in [0, 1), got {server_fraction!r}: clients train on what is left."
+            )
+        self.server_fraction = server_fraction
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
         self._collate_fn, self._targets = collate_fn, targets
         self._module = dataset if isinstance(dataset, LightningDataModule) else None
@@ -212,6 +221,15 @@ class FederatedData(LightningDataModule):
         self._split(split)
         return self._built().parts[split].labels
 
+    def as_server(self, dataset: Any) -> Split:
+        """Return a data set of the server's, whose batches are made as those of the clients' validation."""
+        return whole(replace(self._split("val").source, dataset=as_dataset(dataset)))
+
+    @property
+    def server(self) -> Split | None:
+        """What is held out for the server, None where nothing is."""
+        return self._built().server
+
     def fingerprint(self) -> str:
         """Return a hash of who has which examples in which split, and of a sample of their contents.
 
@@ -276,7 +294,9 @@ class FederatedData(LightningDataModule):
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if self._collate_fn is not None:
             sources = {name: replace(source, collate_fn=self._collate_fn) for name, source in sources.items()}
-        self._federation = build(sources, self.partition, self.fractions, self.seed, self._targets)
+        self._federation = build(
+            sources, self.partition, self.fractions, self.seed, self._targets, self.server_fraction
+        )
 
     def _built(self) -> Federation:
         if self._federation is None:

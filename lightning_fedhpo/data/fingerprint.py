@@ -21,7 +21,7 @@ from lightning_fedhpo.data.columns import LABELS, Columns, as_array, columns_of,
 from lightning_fedhpo.data.examples import select
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.hashing import client_keys
-from lightning_fedhpo.data.splits import Federation
+from lightning_fedhpo.data.splits import Federation, Split
 
 NUMBERS = 2**18
 """Examples sampled of a column with one number for each, such as labels."""
@@ -46,6 +46,14 @@ def fingerprint(federation: Federation) -> str:
         if part.name == name:  # a split cut from the training examples has nothing of its own
             sample(digest, part.dataset)
             numbers(digest, federation.labels.get(name, ()))
+    return digest.hexdigest()
+
+
+def fingerprint_of(split: Split) -> str:
+    """Return a hash of one owner's examples: which of the data set they are, and a sample of it."""
+    digest = blake2b(digest_size=8)
+    digest.update(split.order.tobytes())
+    sample(digest, split.source.dataset)
     return digest.hexdigest()
 
 

@@ -145,12 +145,21 @@ class Federation:
     parts: Mapping[str, Part]
     names: NDArray[Any] | None
     labels: Mapping[str, Ints]
+    server: Split | None = None
 
 
 def build(
-    sources: Mapping[str, Source], partition: Partition, fractions: Sequence[float], seed: int, targets: By | None
+    sources: Mapping[str, Source],
+    partition: Partition,
+    fractions: Sequence[float],
+    seed: int,
+    targets: By | None,
+    server_fraction: float = 0.0,
 ) -> Federation:
-    """Share out the sources to clients, and cut what has no source from each client's training examples."""
+    """Share out the sources to clients, and cut what has no source from each client's training examples.
+
+    A fraction of the training examples, drawn evenly from all clients', is held out for the server first.
+    """
     sources = {name: source for name, source in sources.items() if source.size}
     if "train" not in sources:
         raise ValueError("a federation needs training data, the training set has no examples.")
@@ -158,6 +167,11 @@ def build(
     assignment = partition.assign(list(parts.values()), seeding.rng(seed, seeding.PARTITION))
     owners = dict(zip(parts, checked(assignment, list(parts.values()), partition), strict=True))
     labels = {name: part.labels for name, part in parts.items() if "labels" in vars(part)}
+    server = None
+    if server_fraction:
+        held = held_out(owners["train"], server_fraction, seed)
+        server = whole(sources["train"], held)
+        owners["train"] = np.where(np.isin(np.arange(len(owners["train"])), held), -1, owners["train"])
     clients = assignment.clients
     splits = {name: Split(sources[name], *group(owner, clients)) for name, owner in owners.items() if name != "train"}
 
@@ -181,7 +195,20 @@ def build(
         )
     ordered = {name: splits[name] for name in SPLITS}
     owned = {name: parts.get(name, parts["train"]) for name in SPLITS}
-    return Federation(clients, ordered, owned, assignment.names, labels)
+    return Federation(clients, ordered, owned, assignment.names, labels, server)
+
+
+def held_out(owners: Ints, fraction: float, seed: int) -> Ints:
+    """Return the positions of a fraction of the examples that clients own, in order; one at least."""
+    owned = np.flatnonzero(owners >= 0)
+    count = max(1, round(fraction * len(owned)))
+    return np.sort(seeding.rng(seed, seeding.SERVER).choice(owned, count, replace=False))
+
+
+def whole(source: Source, order: Ints | None = None) -> Split:
+    """Return a data set, or some positions in it, as the examples of a single owner."""
+    order = np.arange(source.size) if order is None else order
+    return Split(source, order, np.array([0, len(order)]))
 
 
 def checked(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> list[Ints]:

@@ -35,6 +35,7 @@ def synthetic_classification(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     batch_size: int | None = None,
     eval_batch_size: int | None = None,
+    server_fraction: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
     """Generate a classification problem whose clients differ.
@@ -52,6 +53,7 @@ def synthetic_classification(
         fractions: A client's training, validation and test shares.
         batch_size: The local batch size.
         eval_batch_size: The batch size of validation and test.
+        server_fraction: The part of the training examples that no client has, for the server's validation.
         seed: Draws everything.
 
     Returns:
@@ -76,7 +78,7 @@ def synthetic_classification(
     effect, offset = rng.standard_normal((2, clients, classes))
     own = (x * direction[owner]).sum(axis=1, keepdims=True) * effect[owner] + offset[owner]
     y = (x @ shared + concept * own + noise * rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
-    return federate(x, y, owner, fractions, batch_size, eval_batch_size, seed)
+    return federate(x, y, owner, fractions, batch_size, eval_batch_size, server_fraction, seed)
 
 
 def synthetic_images(
@@ -93,6 +95,7 @@ def synthetic_images(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     batch_size: int | None = None,
     eval_batch_size: int | None = None,
+    server_fraction: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
     """Generate tiny grey images: a pattern per class, moved about, in a brightness and contrast of the client's own.
@@ -110,6 +113,7 @@ def synthetic_images(
         fractions: A client's training, validation and test shares.
         batch_size: The local batch size.
         eval_batch_size: The batch size of validation and test.
+        server_fraction: The part of the training examples that no client has, for the server's validation.
         seed: Draws everything.
 
     Returns:
@@ -136,7 +140,7 @@ def synthetic_images(
     contrast, brightness = np.exp(style * rng.standard_normal(clients)), style * rng.standard_normal(clients)
     images = contrast[owner, None, None] * images + brightness[owner, None, None]
     images += noise * rng.standard_normal(images.shape)
-    return federate(images[:, None], y, owner, fractions, batch_size, eval_batch_size, seed)
+    return federate(images[:, None], y, owner, fractions, batch_size, eval_batch_size, server_fraction, seed)
 
 
 def owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
@@ -153,12 +157,19 @@ def federate(
     fractions: Sequence[float],
     batch_size: int | None,
     eval_batch_size: int | None,
+    server_fraction: float,
     seed: int,
 ) -> FederatedData:
     """Return arrays as a federation of tensors."""
     tensors = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
     return FederatedData(
-        tensors, Natural(owner), fractions=fractions, seed=seed, batch_size=batch_size, eval_batch_size=eval_batch_size
+        tensors,
+        Natural(owner),
+        fractions=fractions,
+        seed=seed,
+        batch_size=batch_size,
+        eval_batch_size=eval_batch_size,
+        server_fraction=server_fraction,
     )
 
 

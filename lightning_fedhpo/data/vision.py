@@ -22,6 +22,7 @@ def femnist(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     batch_size: int | None = None,
     eval_batch_size: int | None = None,
+    server_fraction: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
     """Read handwritten characters, one client for each writer (LEAF's FEMNIST, or files made like it).
@@ -35,6 +36,7 @@ def femnist(
         fractions: A client's training, validation and test shares.
         batch_size: The local batch size.
         eval_batch_size: The batch size of validation and test.
+        server_fraction: The part of the training images that no client has, for the server's validation.
         seed: Draws the splits.
 
     Returns:
@@ -68,5 +70,6 @@ def femnist(
         fractions=fractions,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,
+        server_fraction=server_fraction,
         seed=seed,
     )

@@ -26,6 +26,7 @@ from lightning_fedhpo.state import ModuleState
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.data.examples import Examples
     from lightning_fedhpo.data.federation import FederatedData
 
 
@@ -216,6 +217,10 @@ class SequentialExecutor:
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
         return self.binding.apply(self.binding.in_round(config, arm.rounds))
+
+    def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:
+        """Return what the module logs when it validates on examples, as it is now."""
+        return self.local.evaluate(examples, limit=self._limits.val, batch_size=batch_size)
 
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""

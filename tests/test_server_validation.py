@@ -1,0 +1,110 @@
+"""The server's own validation set: who has which examples, and that arms are scored on it after aggregation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_fedhpo import FederatedLoop, FedEx, Float, Iid, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.data import FederatedData
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+
+OTHERS = toy_tensors(50, seed=0)
+
+
+class ByHand(Callback):
+    """The loss of the module's model on the server's examples, in one batch, and what the Trainer knows of it."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+        self.losses: list[float] = []
+        self.seen: list[float] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        with torch.no_grad():
+            pl_module.eval()
+            self.losses.append(functional.cross_entropy(pl_module(self.x), self.y).item())
+            pl_module.train()
+        self.seen.append(float(trainer.callback_metrics["val_loss"]))
+
+
+@pytest.mark.parametrize("executor", ["sequential", Vectorized(compile=False)])
+@pytest.mark.parametrize("given", [OTHERS, TensorDataset(*OTHERS), DataLoader(TensorDataset(*OTHERS), batch_size=7)])
+def test_the_score_is_that_of_the_new_global_model(given: Any, executor: Any) -> None:
+    by_hand = ByHand(*OTHERS)
+    fed = FederatedLoop(cohort=3, target="server", server_data=given, executor=executor)
+    quiet_trainer(3, fed, by_hand).fit(ToyModule(dropout=0.2), datamodule=toy_data())
+    history = fed.result.history
+    assert history["score"] == pytest.approx(by_hand.losses, rel=1e-5)
+    assert history["val/val_loss_server"] == history["score"]
+    assert by_hand.seen == pytest.approx(by_hand.losses, rel=1e-5)
+    assert set(history.columns) >= {"val/val_acc_server", "val/val_loss_personalized"}
+    assert len(set(by_hand.losses)) == 3
+
+
+def test_a_part_of_the_training_examples_is_held_out() -> None:
+    data = toy_data(clients=4, examples=200, server_fraction=0.25)
+    server = set(data.server.indices(0).tolist())
+    theirs = [set(data.indices(client, split).tolist()) for client in range(4) for split in ("train", "val", "test")]
+    assert len(server) == 50
+    assert not server & set().union(*theirs)
+    assert len(server) + sum(map(len, theirs)) == 200
+    again, other = (toy_data(clients=4, examples=200, server_fraction=0.25, seed=seed) for seed in (0, 1))
+    assert (again.fingerprint() == data.fingerprint(), other.fingerprint() == data.fingerprint()) == (True, False)
+    assert toy_data().server is None
+    fed = FederatedLoop(cohort=2, target="server", executor="sequential")
+    by_hand = ByHand(*(tensor[sorted(server)] for tensor in toy_tensors(200)))
+    quiet_trainer(2, fed, by_hand).fit(ToyModule(), datamodule=data)
+    assert fed.result.history["score"] == pytest.approx(by_hand.losses, rel=1e-5)
+
+
+def test_searches_go_by_it() -> None:
+    space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True)}, server={"lr": Float(0.1, 1.0)})
+    search = SuccessiveHalving(space, eta=2, eliminations=1, budget=6, max_rounds=4)
+    fed = FederatedLoop(cohort=3, target="server", monitor="val_acc", mode="max", executor="sequential")
+    quiet_trainer(4, fed, search).fit(ToyModule(), datamodule=toy_data(server_fraction=0.2))
+    rung = [row for row in fed.result.history if row["round"] == search.rungs[0] - 1]
+    worst = min(rung, key=lambda row: (row["val/val_acc_server"], -row["arm"]))
+    assert fed.result.arms[worst["arm"]]["eliminated_at"] == search.rungs[0]
+
+
+def test_clients_need_no_validation_examples() -> None:
+    data = toy_data(fractions=(1.0, 0.0, 0.0), server_fraction=0.1)
+    fed = FederatedLoop(cohort=3, target="server", executor="sequential")
+    quiet_trainer(2, fed).fit(ToyModule(), datamodule=data)
+    assert fed.result.ledger["evaluations"] == 0
+    assert len(fed.result.history["score"]) == 2
+    learns = FedEx(SearchSpace(client={"lr": Float(1e-3, 1.0, log=True)}), configs=3)
+    with pytest.raises(MisconfigurationException, match="FedEx learns from clients' scores, and no client has"):
+        quiet_trainer(2, FederatedLoop(cohort=3, target="server"), learns).fit(ToyModule(), datamodule=data)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"target": "server"}, MisconfigurationException, "pass FederatedLoop\\(server_data="),
+        (
+            {"target": "server", "server_data": OTHERS, "monitor": "val_f1"},
+            ValueError,
+            "on the server's examples: val_loss",
+        ),
+        ({"target": "server", "monitor": None}, ValueError, "names a score"),
+        ({"target": "server", "server_data": iter(())}, TypeError, "map-style"),
+    ],
+)
+def test_what_cannot_be_is_found_before_the_first_round(options: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        fed = FederatedLoop(cohort=3, executor="sequential", **options)
+        quiet_trainer(1, fed).fit(ToyModule(), datamodule=toy_data(fractions=(1.0, 0.0, 0.0)))
+
+
+def test_fractions_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"`server_fraction` must be in \[0, 1\), got 1"):
+        FederatedData(OTHERS, Iid(2), server_fraction=1)
