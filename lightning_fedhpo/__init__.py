@@ -3,12 +3,13 @@
 from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt, FedProx, Reptile
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quantity, Shards
 from lightning_fedhpo.loop import FederatedLoop
-from lightning_fedhpo.searches import Hyperband, RandomSearch, Search, SuccessiveHalving
+from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
 from lightning_fedhpo.space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, Fixed, MultiplicativeWeights, Tuner
 
 __all__ = [
     "Algorithm",
+    "BayesianSearch",
     "Choice",
     "Dirichlet",
     "FedAvg",

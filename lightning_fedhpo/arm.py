@@ -38,6 +38,8 @@ class Arm:
         weights: The initial weights that clients train, copied.
         buffers: The initial tensors that are averaged without an optimizer (batch-norm statistics), copied.
         client: What a search has drawn for all of the arm's clients; a tuner's suggestions go over it.
+        clients: What a search has drawn for each client of the federation, which goes over `client`; empty where all
+            are alike.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Arm:
         weights: Sequence[Tensor],
         buffers: Sequence[Tensor] = (),
         client: Config | None = None,
+        clients: Sequence[Config] = (),
     ) -> None:
         self.index = index
         self.server = {**algorithm.server, **server}
@@ -58,11 +61,16 @@ class Arm:
         self.client_state: dict[int, ClientState] = {}
         self._travels = tuple(algorithm.travels)
         self.client = dict(client or {})
+        self.clients = [dict(config) for config in clients]
         self.rounds = 0
         self.scores: list[float] = []
         self.eliminated_at: int | None = None
         self.finished = False
         self._forget()
+
+    def config_of(self, client: int) -> dict[str, Any]:
+        """Return what the search has drawn for one client."""
+        return {**self.client, **(self.clients[client] if self.clients else {})}
 
     @property
     def nbytes(self) -> int:
@@ -188,6 +196,7 @@ class Arm:
         self.client_state = _copied(other.client_state)
         self.scores = list(other.scores)
         self.server, self.client = dict(server), dict(client)
+        self.clients = [dict(config) for config in other.clients]
         self._forget()
 
     @property
@@ -218,6 +227,7 @@ class Arm:
             "finished": self.finished,
             "scores": torch.tensor(self.scores, dtype=torch.float64),
             "client": dict(self.client),
+            "clients": [dict(config) for config in self.clients],
         }
 
     @torch.no_grad()
@@ -236,6 +246,7 @@ class Arm:
         self.finished = state["finished"]
         self.scores = state["scores"].tolist()
         self.client = dict(state["client"])
+        self.clients = [dict(config) for config in state["clients"]]
         self._forget()
 
 

@@ -27,7 +27,7 @@ def build(cfg: DictConfig, key: str, **more: Any) -> Any:
         raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
     try:
         return instantiate(section, _partial_=True, _convert_="all")(**more)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ModuleNotFoundError) as error:
         raise ValueError(f"{key}: {error}") from error
     except InstantiationException as error:  # of a section inside this one; Hydra's text repeats its cause
         raise ValueError(f"{key}: {error.__cause__ or error}") from error

@@ -24,6 +24,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.executors.settings import setting_of
@@ -192,6 +193,15 @@ def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: 
         raise ValueError(
             f"{name} suggests {', '.join(sorted(unbound))}, which would not take effect: its `client_names` are "
             f"{', '.join(tuner.client_names) or 'empty'}. Name there whatever it sets."
+        )
+
+
+def check_evaluated(arm: Arm, own: FederatedData, data: FederatedData) -> None:
+    """Refuse other clients than the run's where every client has a configuration of its own."""
+    if arm.clients and data is not own and data.fingerprint() != own.fingerprint():
+        raise ValueError(
+            "this run has a configuration for each client of its federation, got another federation: evaluate on the "
+            "run's own, or search without `per_client`."
         )
 
 

@@ -126,7 +126,8 @@ def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Se
     subject = make()
     clients = set(space.client) if isinstance(subject, Search) else set(subject.client_names) & set(space.client)  # type: ignore[union-attr]  # an algorithm suggests nothing
     assert clients, "nothing of the space is tuned"
-    rows = [*fed.result.jobs, fed.result.best["client"]]
+    best = fed.result.best
+    rows = [*fed.result.jobs, *best.get("clients", {0: best["client"]}).values()]
     wrong = [(name, row[name]) for row in rows for name in clients if row[name] not in space.client[name]]
     assert not wrong, f"outside of the space: {wrong[:3]}"
     if isinstance(subject, Search):

@@ -29,11 +29,11 @@ from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.records import Records
 from lightning_fedhpo.result import Result, result_of
 from lightning_fedhpo.rounds import Logged, round_score
-from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.server_validation import ServerValidation, server_split
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
-from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext, plain
+from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
 
 
 class FederatedLoop(Callback):
@@ -151,7 +151,7 @@ class FederatedLoop(Callback):
         self._jobs, self._in_round = [], True
         if self.search is not None:
             for draft in self.search.begin(self.arms, self._context):
-                self._start_arm(draft.server, draft.client)
+                self._start_arm(draft)
         for arm in self.arms.live:
             if arm.index in self._records.rows:  # a checkpoint from inside the round had it done already
                 continue
@@ -161,7 +161,7 @@ class FederatedLoop(Callback):
             suggestions = self.tuner.suggest(arm, cohort, self._context)
             checks.check_suggestions(self.tuner, suggestions, len(cohort))
             self._jobs += [
-                Job(number, arm.index, client, {**arm.client, **plain(suggestion.config)}, suggestion.index)
+                Job(number, arm.index, client, arm.config_of(client) | plain(suggestion.config), suggestion.index)
                 for client, suggestion in zip(cohort, suggestions, strict=True)
             ]
         return self._jobs
@@ -285,13 +285,15 @@ class FederatedLoop(Callback):
         checks.check_target(self.target, self._server is not None, self.data)
         checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.search)
         if self.search is not None:
-            self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed))
+            self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed), len(self.data))
             checks.check_rounds(trainer, self.search)
         checks.check_scores(self.monitor, self._client_monitor, self.tuner, self.search)
         checks.say_undrawn(self.tuner, self.search)
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
             self.tuner.reset()
+            if self.search is not None:
+                self.search.reset()
         elif self._prepared is not None and self.arms:
             checks.check_continued(self._prepared, pl_module, self.data, self._torn)
         self._trainer, self._saved = trainer, None
@@ -368,7 +370,7 @@ class FederatedLoop(Callback):
             self.arms = self._population()
             self.arms.begin_from(state)
             if self.search is None:
-                self._start_arm({}, {})
+                self._start_arm(Draft({}, {}))
         self._saved = None
         if self.arms:
             self._show_best()
@@ -447,11 +449,12 @@ class FederatedLoop(Callback):
                 "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
             )
         arm = self.arms.best
+        checks.check_evaluated(arm, self.data, data)
         with machine.threads(self._executor.threads):
             result = evaluate_arm(
                 self._executor,
                 arm,
-                lambda client: {**arm.client, **self.tuner.deployed(arm, client, self.seed)},
+                lambda client: {**arm.config_of(client), **self.tuner.deployed(arm, client, self.seed)},
                 trainer,
                 model,
                 data,
@@ -572,15 +575,16 @@ class FederatedLoop(Callback):
     def _population(self) -> Population:
         return Population(self.algorithm, self._sign, self.search is not None and self.search.keeps_start)
 
-    def _start_arm(self, server: Config, client: Config) -> None:
-        self.arms.add({**server, **self.tuner.server(len(self.arms), self.seed)}, client)
+    def _start_arm(self, draft: Draft) -> None:
+        server = {**draft.server, **self.tuner.server(len(self.arms), self.seed)}
+        self.arms.add(server, draft.client, draft.clients)
 
     def _settings_of(self, arm: Arm) -> dict[str, Any]:
         """Return the tuned values that are in force in an arm, as columns of the history."""
         spaces = [part.space for part in (self.search, self.tuner) if part is not None and part.space is not None]
         server = dict.fromkeys(name for space in spaces for name in space.server)
         chosen = self._chosen(arm)
-        return {f"server/{name}": arm.server[name] for name in server} | {
+        return {f"server/{name}": arm.server[name] for name in server if name in arm.server} | {
             f"client/{name}": value for name, value in chosen.items()
         }
 

@@ -41,9 +41,9 @@ class Population(Sequence[Arm]):
         """Take the module's weights as those that every arm starts from."""
         self._start = [w.detach().clone() for w in state.weights], [b.detach().clone() for b in state.buffers]
 
-    def add(self, server: Config, client: Config) -> Arm:
+    def add(self, server: Config, client: Config, clients: Sequence[Config] = ()) -> Arm:
         """Start an arm."""
-        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client)
+        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients)
         self._arms.append(arm)
         return arm
 

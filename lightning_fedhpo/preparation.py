@@ -92,7 +92,7 @@ class Tuned:
 def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
     """Return what tuner and search set together."""
     drawn = [] if search is None else search.client_names
-    config = {} if search is None else search.draft(0, seed).client
+    config = {} if search is None else search.trial(seed)
     contrasts = {name: search.space.ends(name) for name in drawn} if search is not None else {}
     contrasts |= {name: tuner.contrast(name) for name in tuner.client_names}
     edges = {name: search.space.edges(name) for name in drawn} if search is not None else {}

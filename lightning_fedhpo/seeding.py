@@ -43,6 +43,8 @@ SERVER = 11
 """Which training examples are held out for the server."""
 CONFIGS = 12
 """The configurations that a tuner chooses among."""
+ASKED = 13
+"""What a sampler draws that is asked for configurations."""
 
 
 def key(seed: int, stream: int, round: int = 0, arm: int = 0, client: int = 0) -> int:  # noqa: A002 - the design's word

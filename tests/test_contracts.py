@@ -34,6 +34,13 @@ def _exported(package: Any, base: type) -> list[Any]:
     return [kind for kind in exported if issubclass(kind, base) and kind is not base]
 
 
+def _search(kind: Any) -> Search:
+    try:
+        return toy_instance(kind)
+    except ModuleNotFoundError as error:  # of an extra
+        pytest.skip(str(error))
+
+
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{kind.__name__: kind for kind in _exported(algorithms, Algorithm)},
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
@@ -41,7 +48,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
 TUNERS = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(tuners, Tuner)}
-SEARCHES = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(searches, Search)}
+SEARCHES = {kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)}
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
 DRAWING = {name: make for name, make in {**TUNERS, **SEARCHES}.items() if name != "Fixed"}
 

@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
@@ -19,10 +21,17 @@ from lightning_fedhpo.types import Config, RoundContext
 
 @dataclass(frozen=True)
 class Draft:
-    """An arm that is to be: its server's configuration, and its clients' as far as no tuner sets it."""
+    """An arm that is to be: its server's configuration, and its clients' as far as no tuner sets it.
+
+    Attributes:
+        server: What the server aggregates with.
+        client: What all clients train with.
+        clients: What each client of the federation trains with beside, by its number; empty where all are alike.
+    """
 
     server: Config
     client: Config
+    clients: Sequence[Config] = ()
 
 
 class Search(Callback):
@@ -34,17 +43,29 @@ class Search(Callback):
     Args:
         space: What is drawn for every arm: its server part, and of its client part what no tuner sets.
         budget: Rounds of single arms that may be spent in all.
+        per_client: Draw the client part anew for every client of the federation.
     """
 
-    def __init__(self, space: SearchSpace, budget: int) -> None:
+    clients: int = 0
+    """How many clients the federation has; the loop says it before the first round."""
+
+    def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         if not isinstance(space, SearchSpace):
             raise TypeError(f"`space` must be a SearchSpace, got {space!r}.")
         if not space.client and not space.server:
             raise ValueError("`space` must have a hyperparameter to search, got an empty SearchSpace().")
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
             raise ValueError(f"`budget` must be a whole number of rounds of at least 1, got {budget!r}.")
+        if not isinstance(per_client, bool):
+            raise TypeError(f"`per_client` must be true or false, got {per_client!r}.")
+        if per_client and not space.client:
+            raise ValueError(
+                "`per_client=True` draws the client part of the space for every client, got a space without one: "
+                "SearchSpace(client={...}), or leave `per_client` out."
+            )
         self.space = space
         self.budget = budget
+        self.per_client = per_client
         self._tuned: frozenset[str] = frozenset()
         self._pinned: frozenset[str] = frozenset()
 
@@ -79,9 +100,17 @@ class Search(Callback):
         """Whether arms are started after the first round, so that the initial weights have to be kept."""
         return False
 
-    def leave(self, client: Collection[str], server: Collection[str]) -> None:
-        """Say which hyperparameters a tuner sets: the search draws the others."""
-        self._tuned, self._pinned = frozenset(client), frozenset(server)
+    def reset(self) -> None:
+        """Forget earlier runs: called where a new one begins, and not where one goes on."""
+
+    def leave(self, client: Collection[str], server: Collection[str], clients: int) -> None:
+        """Say which hyperparameters a tuner sets, so that the search draws the others, and for how many clients."""
+        self._tuned, self._pinned, self.clients = frozenset(client), frozenset(server), clients
+        if self.per_client and not self.client_names:
+            raise MisconfigurationException(
+                f"{type(self).__name__}(per_client=True) draws what the tuner leaves of the client part, and the tuner "
+                f"sets all of it: {', '.join(self.space.client)}. Leave `per_client` out, or let the tuner set fewer."
+            )
 
     @property
     def client_names(self) -> list[str]:
@@ -97,14 +126,30 @@ class Search(Callback):
         """Draw an arm; the server's part first, so that it is the same whoever sets the clients'."""
         draw = seeding.rng(seed, seeding.SPACE, arm=arm)
         server = self.space.sample(draw, "server")
+        chosen = {name: server[name] for name in self.server_names}
+        if not self.per_client:
+            return Draft(chosen, self._client(draw))
+        # From 1, since the place of client 0 is that of the arm's own draw.
+        draws = [seeding.rng(seed, seeding.SPACE, arm=arm, client=1 + client) for client in range(self.clients)]
+        return Draft(chosen, {}, [self._client(draw) for draw in draws])
+
+    def _client(self, draw: np.random.Generator) -> Config:
         client = self.space.sample(draw, "client")
-        return Draft(
-            {name: server[name] for name in self.server_names}, {name: client[name] for name in self.client_names}
-        )
+        return {name: client[name] for name in self.client_names}
+
+    def trial(self, seed: int) -> Config:
+        """Return a client configuration as this search may draw it, to try the module with before the first round."""
+        draft = self.draft(0, seed)
+        return {**draft.client, **(draft.clients[0] if draft.clients else {})}
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""
-        return {"name": type(self).__name__, "space": self.space.to_dict(), "budget": self.budget}
+        return {
+            "name": type(self).__name__,
+            "space": self.space.to_dict(),
+            "budget": self.budget,
+            "per_client": self.per_client,
+        }
 
 
 def discounted(scores: Sequence[float], discount: float) -> float:

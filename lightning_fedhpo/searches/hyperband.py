@@ -2,16 +2,24 @@
 
 Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", JMLR 2018. Deviation: brackets
 run in turn as long as the budget covers them whole; with the default budget that is all of them.
+
+With ``sampler="tpe"`` it is like BOHB (Falkner et al., "BOHB: Robust and Efficient Hyperparameter Optimization at
+Scale", ICML 2018): the arms of a bracket are asked from a model of the earlier ones, of their scores at the latest end
+of a rung that enough of them have reached, which is the number of hyperparameters and three more. Deviations: the model
+is Optuna's TPE, a bracket's arms are asked together, and exactly every third is drawn at random.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search, discounted, ranked
+from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
@@ -63,6 +71,8 @@ class Hyperband(Search):
         budget: Rounds of single arms in all; by default what all brackets take. Brackets that it does not cover whole
             are left out, the last ones first.
         discount: As in successive halving.
+        per_client: Draw the client part anew for every client of the federation.
+        sampler: ``"random"`` draws every arm; ``"tpe"`` asks Optuna (extra ``bayes``) for arms of the later brackets.
 
     Example:
         >>> from lightning_fedhpo import Float, SearchSpace
@@ -72,7 +82,14 @@ class Hyperband(Search):
     """
 
     def __init__(
-        self, space: SearchSpace, eta: int = 3, max_rounds: int = 81, budget: int | None = None, discount: float = 0.0
+        self,
+        space: SearchSpace,
+        eta: int = 3,
+        max_rounds: int = 81,
+        budget: int | None = None,
+        discount: float = 0.0,
+        per_client: bool = False,
+        sampler: Literal["random", "tpe"] = "random",
     ) -> None:
         if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
             raise ValueError(f"`eta` must be at least 2, got {eta!r}: with 1 no arm is ever eliminated.")
@@ -80,9 +97,13 @@ class Hyperband(Search):
             raise ValueError(f"`max_rounds` must be a whole number of at least 1, got {max_rounds!r}.")
         if not 0 <= discount <= 1:
             raise ValueError(f"`discount` must be in [0, 1], got {discount!r}.")
+        if sampler not in ("random", "tpe"):
+            raise ValueError(f"`sampler` must be 'random' or 'tpe', got {sampler!r}.")
+        if sampler == "tpe":
+            check_installed('Hyperband(sampler="tpe")')
         planned = brackets(max_rounds, eta)
         total = sum(bracket.cost for bracket in planned)
-        super().__init__(space, total if budget is None else budget)
+        super().__init__(space, total if budget is None else budget, per_client)
         self.brackets: list[Bracket] = []
         for bracket in planned:
             if self.spends + bracket.cost > self.budget:
@@ -96,6 +117,7 @@ class Hyperband(Search):
         self.eta = eta
         self.max_rounds = max_rounds
         self.discount = discount
+        self.sampler = sampler
 
     @property
     def keeps_start(self) -> bool:
@@ -117,7 +139,23 @@ class Hyperband(Search):
         if any(arm.live for arm in arms):
             return []
         bracket = self.brackets[self._started(arms)]
-        return [self.draft(len(arms) + place, context.seed) for place in range(bracket.sizes[0])]
+        drafts = [self.draft(len(arms) + place, context.seed) for place in range(bracket.sizes[0])]
+        if self.sampler == "tpe" and (tried := self._tried(arms, context.sign)):
+            places = [place for place in range(len(drafts)) if place % 3 != 2]
+            seed = seeding.key(context.seed, seeding.ASKED, arm=len(arms))
+            asked = ask_arms(self, tried, len(places), sampler="tpe", startup=1, seed=seed)
+            for place, draft in zip(places, asked, strict=True):
+                drafts[place] = draft
+        return drafts
+
+    def _tried(self, arms: Sequence[Arm], sign: float) -> list[tuple[Arm, float]]:
+        """Return the arms that the next ones are asked by, with their losses; none where there are too few."""
+        enough = len(dimensions_of(self)) + 3
+        for end in sorted({end for bracket in self.brackets for end in bracket.ends}, reverse=True):
+            reached = [(arm, sign * arm.scores[end - 1]) for arm in arms if len(arm.scores) >= end]
+            if sum(math.isfinite(loss) for _, loss in reached) >= enough:
+                return reached
+        return []
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """Take arms out after a rung, and let the bracket's last ones rest when it is over."""
@@ -148,4 +186,10 @@ class Hyperband(Search):
 
     def identity(self) -> dict[str, Any]:
         """Return the space and the settings."""
-        return {**super().identity(), "eta": self.eta, "max_rounds": self.max_rounds, "discount": self.discount}
+        return {
+            **super().identity(),
+            "eta": self.eta,
+            "max_rounds": self.max_rounds,
+            "discount": self.discount,
+            "sampler": self.sampler,
+        }

@@ -21,6 +21,7 @@ class RandomSearch(Search):
         space: What is drawn for every arm.
         budget: Rounds of single arms in all.
         max_rounds: Rounds of each arm.
+        per_client: Draw the client part anew for every client of the federation.
 
     Example:
         >>> from lightning_fedhpo import Float, SearchSpace
@@ -29,8 +30,8 @@ class RandomSearch(Search):
         (3, 90)
     """
 
-    def __init__(self, space: SearchSpace, budget: int, max_rounds: int) -> None:
-        super().__init__(space, budget)
+    def __init__(self, space: SearchSpace, budget: int, max_rounds: int, per_client: bool = False) -> None:
+        super().__init__(space, budget, per_client)
         if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or not 1 <= max_rounds <= budget:
             raise ValueError(
                 f"`max_rounds` must be from 1 to `budget`, got {max_rounds!r} with budget={budget}: the budget does "

@@ -60,6 +60,8 @@ def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
     yield "Best hyperparameters"
     for side, values in summary["best"].items():
         text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
+        if side == "clients":
+            text = f"a configuration for each of {number(len(values))} clients, in summary.json"
         indent = " " * 10
         yield textwrap.fill(
             text, width, initial_indent=f"  {side:<8}", subsequent_indent=indent, break_long_words=False

@@ -1,5 +1,6 @@
 """Every option of every group composes into a run and makes the object it names: a new file is tested by existing."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,11 @@ def options(group: str) -> list[str]:
 
 
 OPTIONS = [f"{group}={option}" for group in GROUPS for option in options(group)]
+
+
+def skip_without_extra(option: str) -> None:
+    if option == "search=bayesian":
+        pytest.importorskip("optuna", reason="needs the extra `bayes`")
 
 
 @pytest.fixture
@@ -72,6 +78,7 @@ def test_the_default_is_fedex_in_successive_halving(whole):
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
+    skip_without_extra(option)
     cfg = composed(option)
     if option == "data=femnist":
         cfg.data.path = characters(tmp_path)
@@ -160,6 +167,7 @@ def test_a_section_without_a_target_is_refused(composed):
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("tuner=", "search="))])
 def test_who_searches_brings_a_space(composed, option: str):
+    skip_without_extra(option)
     cfg = composed(option)
     section = cfg[option.partition("=")[0]]
     assert (cfg.space is not None) == (section is not None and "space" in section)
@@ -167,6 +175,12 @@ def test_who_searches_brings_a_space(composed, option: str):
         assert [part.space == build(cfg, "space") for part in searching(cfg)] == [True]
         with pytest.raises(ValueError, match="needs a space, got none"):
             searching(composed(option, "space=none"))
+
+
+def test_an_extra_that_is_missing_is_named(composed, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ValueError, match=r"^search: BayesianSearch .* pip install 'lightning-fedhpo\[bayes\]'"):
+        searching(composed("search=bayesian"))
 
 
 def test_a_space_that_nobody_searches_is_refused(composed):

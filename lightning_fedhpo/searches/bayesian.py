@@ -1,0 +1,112 @@
+"""Bayesian optimisation: arms one after another, each asked from a model of the earlier ones and their last scores.
+
+The baseline of the FedTune paper, with Optuna's samplers: Gaussian processes, or tree-structured Parzen estimators
+(Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.searches.base import Draft, Search
+from lightning_fedhpo.searches.optuna_study import SAMPLERS, ask_arms, check_installed
+from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.types import RoundContext
+
+
+class BayesianSearch(Search):
+    """Ask Optuna for arms, train each of them for the same number of rounds, and tell it their last scores.
+
+    The first third of the arms, at most ten, are drawn at random. An arm whose last score is not finite is told as
+    failed. Needs the extra ``bayes``.
+
+    Args:
+        space: What is asked for every arm.
+        budget: Rounds of single arms in all.
+        max_rounds: Rounds of each arm.
+        sampler: ``"gp"``, Gaussian processes, or ``"tpe"``, tree-structured Parzen estimators.
+        parallel: How many arms are trained at a time. They are asked together, without each other's scores: more of
+            them take fewer rounds of the Trainer and learn less from one another.
+        per_client: Ask for a client configuration for every client of the federation.
+
+    Example:
+        >>> from lightning_fedhpo import Float, SearchSpace
+        >>> search = BayesianSearch(SearchSpace(server={"lr": Float(0.1, 1.0)}), budget=100, max_rounds=10, parallel=4)
+        >>> search.arms, search.spends, search.rounds
+        (10, 100, 30)
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        budget: int = 300,
+        max_rounds: int = 10,
+        sampler: Literal["gp", "tpe"] = "gp",
+        parallel: int = 1,
+        per_client: bool = False,
+    ) -> None:
+        super().__init__(space, budget, per_client)
+        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or not 1 <= max_rounds <= budget:
+            raise ValueError(
+                f"`max_rounds` must be from 1 to `budget`, got {max_rounds!r} with budget={budget}: the budget does "
+                "not cover a single arm."
+            )
+        if sampler not in SAMPLERS:
+            raise ValueError(f"`sampler` must be one of {', '.join(map(repr, SAMPLERS))}, got {sampler!r}.")
+        self.arms = budget // max_rounds
+        if isinstance(parallel, bool) or not isinstance(parallel, int) or not 1 <= parallel <= self.arms:
+            raise ValueError(
+                f"`parallel` must be from 1 to the number of arms, which is {self.arms} with budget={budget} and "
+                f"max_rounds={max_rounds}, got {parallel!r}."
+            )
+        check_installed(type(self).__name__)
+        self.max_rounds = max_rounds
+        self.sampler = sampler
+        self.parallel = parallel
+
+    @property
+    def keeps_start(self) -> bool:
+        """Arms start after one another."""
+        return self.parallel < self.arms
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all batches of arms, which run in turn."""
+        return -(-self.arms // self.parallel) * self.max_rounds
+
+    @property
+    def spends(self) -> int:
+        """All arms' rounds."""
+        return self.arms * self.max_rounds
+
+    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
+        """Ask for the next arms once those before have had their rounds."""
+        if any(arm.live for arm in arms):
+            return []
+        tried = [(arm, context.sign * arm.scores[-1]) for arm in arms]
+        count = min(self.parallel, self.arms - len(arms))
+        startup = min(10, max(1, self.arms // 3))
+        seed = seeding.key(context.seed, seeding.ASKED, arm=len(arms))
+        return ask_arms(self, tried, count, sampler=self.sampler, startup=startup, seed=seed)
+
+    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
+        """Let arms rest that have had their rounds."""
+        for arm in arms:
+            arm.finished |= arm.rounds >= self.max_rounds
+        return []
+
+    def done(self, arms: Sequence[Arm]) -> bool:
+        """Whether all arms have had their rounds."""
+        return len(arms) == self.arms and all(arm.finished for arm in arms)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the space and the settings."""
+        return {
+            **super().identity(),
+            "max_rounds": self.max_rounds,
+            "sampler": self.sampler,
+            "parallel": self.parallel,
+        }

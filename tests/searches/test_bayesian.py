@@ -1,0 +1,252 @@
+"""Bayesian search: it finds what it looks for, is told what was tried, spends its budget, and resumes."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo import (
+    BayesianSearch,
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    Fixed,
+    Float,
+    Hyperband,
+    Int,
+    SearchSpace,
+)
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.contracts import check_resume
+from lightning_fedhpo.searches.optuna_study import ask
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.types import RoundContext
+
+optuna = pytest.importorskip("optuna", reason="needs the extra `bayes`")
+
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 0.5, log=True), "batch_size": Choice([4, 8])}, server={"lr": Float(0.3, 1.0)}
+)
+EVERY_KIND = {
+    "float": Float(-1.0, 2.0),
+    "log": Float(1e-4, 1.0, log=True),
+    "int": Int(1, 5),
+    "log int": Int(2, 64, log=True),
+    "ordered": Choice([8, 16, 32]),
+    "unordered": Choice(["relu", None, True, 0.5]),
+    "one value": Float(0.5, 0.5),
+    "one option": Choice(["adam"]),
+}
+
+
+@pytest.fixture
+def studies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collect the studies that are made."""
+    made: list[Any] = []
+    create = optuna.create_study
+    monkeypatch.setattr(optuna, "create_study", lambda **options: made.append(create(**options)) or made[-1])
+    return made
+
+
+def test_gaussian_processes_beat_random_draws_on_a_quadratic() -> None:
+    """The loss (log10(lr) + 2.3)^2 has its least, 0, at lr = 10^-2.3."""
+    rates = {"lr": Float(1e-4, 1.0, log=True)}
+
+    def loss(point: Any) -> float:
+        return (math.log10(point["lr"]) + 2.3) ** 2
+
+    for seed in range(5):
+        tried: list[Any] = []
+        for number in range(15):
+            (point,) = ask(rates, tried, 1, sampler="gp", startup=5, seed=100 * seed + number)
+            tried.append((point, loss(point)))
+        draw = np.random.default_rng(seed)
+        drawn = min(loss({"lr": rates["lr"].sample(draw)}) for _ in range(15))
+        assert min(value for _, value in tried) < drawn / 2, seed
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+def test_points_lie_in_the_space_and_what_is_asked_together_differs(sampler: str) -> None:
+    tried: list[Any] = []
+    for number in range(4):
+        points = ask(EVERY_KIND, tried, 3, sampler=sampler, startup=3, seed=number)
+        assert len({point["log"] for point in points}) == 3
+        for point in points:
+            assert point.keys() == EVERY_KIND.keys()
+            assert all(value in EVERY_KIND[name] for name, value in point.items()), point
+            assert type(point["float"]) is float and type(point["int"]) is type(point["log int"]) is int
+            tried.append((point, point["float"] + point["log"]))
+    assert ask(EVERY_KIND, tried, 2, sampler=sampler, startup=3, seed=9) == ask(
+        EVERY_KIND, tried, 2, sampler=sampler, startup=3, seed=9
+    )
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_told_as_failed(loss: float, studies: list[Any]) -> None:
+    rates = {"lr": Float(0.0, 1.0)}
+    known = [({"lr": 0.1}, 1.0), ({"lr": 0.9}, loss), ({"lr": 0.3}, 0.5)]
+    ask(rates, known, 1, sampler="gp", startup=2, seed=0)
+    told = studies[0].trials[:3]
+    assert [trial.state.name for trial in told] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert [trial.value for trial in told] == [1.0, None, 0.5]
+    assert [trial.params for trial in told] == [{"lr": 0.1}, {"lr": 0.9}, {"lr": 0.3}]
+
+
+def test_it_says_nothing_and_leaves_optunas_settings(capfd: pytest.CaptureFixture[str]) -> None:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    try:
+        ask({"lr": Float(0.0, 1.0)}, [({"lr": 0.1}, 1.0)], 2, sampler="gp", startup=1, seed=0)
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    finally:
+        optuna.logging.set_verbosity(before)
+    out, err = capfd.readouterr()
+    assert not out and not err
+
+
+@pytest.mark.parametrize(("mode", "monitor", "sign"), [("min", "val_loss", 1.0), ("max", "val_acc", -1.0)])
+def test_it_is_told_every_arms_last_score_as_a_loss(mode: Any, monitor: str, sign: float, studies: list[Any]) -> None:
+    search = BayesianSearch(SPACE, budget=11, max_rounds=2, parallel=2)
+    assert (search.arms, search.spends, search.rounds) == (5, 10, 6)
+    fed, _, _ = toy_run(search.rounds, search, executor="sequential", monitor=monitor, mode=mode)
+    arms = fed.result.arms
+    assert fed.result.ledger["rounds"] == 10
+    assert [arm["rounds"] for arm in arms] == [2] * 5
+    begun = {arm: min(row["round"] for row in fed.result.jobs if row["arm"] == arm) for arm in range(5)}
+    assert begun == {0: 0, 1: 0, 2: 2, 3: 2, 4: 4}
+    assert [len(study.trials) for study in studies] == [2, 4, 5]
+    told = studies[-1].trials[:4]
+    assert [trial.value for trial in told] == [sign * arm["scores"][-1] for arm in arms[:4]]
+    for trial, arm in zip(told, arms, strict=False):
+        assert trial.params == {
+            "server/lr": arm["server"]["lr"],
+            "client/lr": arm["client"]["lr"],
+            "client/batch_size": [4, 8].index(arm["client"]["batch_size"]),
+        }
+    last = studies[-1].trials[4].params
+    assert (last["server/lr"], last["client/lr"]) == (arms[4]["server"]["lr"], arms[4]["client"]["lr"])
+
+
+def test_what_a_tuner_sets_is_not_asked(studies: list[Any]) -> None:
+    search = BayesianSearch(SPACE, budget=3, max_rounds=1)
+    fixed = Fixed(client={"batch_size": 8}, server={"lr": 0.7})
+    fed, _, _ = toy_run(search.rounds, search, fixed, executor="sequential")
+    assert all(trial.params.keys() == {"client/lr"} for study in studies for trial in study.trials)
+    assert all(arm["server"]["lr"] == 0.7 for arm in fed.result.arms)
+    assert set(fed.result.jobs["batch_size"]) == {8}
+
+
+def test_each_client_is_asked_for_where_it_is_per_client(studies: list[Any]) -> None:
+    search = BayesianSearch(SPACE, budget=4, max_rounds=1, sampler="tpe", per_client=True)
+    fed, _, _ = toy_run(search.rounds, search, executor="sequential")
+    names = {f"client/{client}/{name}" for client in range(8) for name in SPACE.client}
+    assert all(trial.params.keys() == {"server/lr", *names} for study in studies for trial in study.trials)
+    for trial, arm in zip(studies[-1].trials, fed.result.arms, strict=True):
+        assert [trial.params[f"client/{client}/lr"] for client in range(8)] == [
+            arm["clients"][client]["lr"] for client in range(8)
+        ]
+    for row in fed.result.jobs:
+        own = fed.result.arms[row["arm"]]["clients"][row["client"]]
+        assert {name: row[name] for name in SPACE.client} == own
+
+
+@pytest.mark.parametrize(
+    "options", [{"sampler": "gp"}, {"sampler": "tpe", "parallel": 2}, {"sampler": "tpe", "per_client": True}]
+)
+def test_a_resumed_run_is_the_run_past_the_random_arms(options: dict[str, Any]) -> None:
+    check_resume(lambda: BayesianSearch(SPACE, budget=6, max_rounds=1, **options))
+
+
+def test_an_arm_without_a_score_is_no_reason_to_stop(studies: list[Any]) -> None:
+    """Nobody has a finite validation loss: all arms fail, and the run goes on to its end."""
+
+    class Lost(ToyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("val_loss", float("nan"))
+
+    search = BayesianSearch(SPACE, budget=4, max_rounds=1)
+    fed, module = FederatedLoop(cohort=3, executor="sequential"), Lost()
+    with pytest.warns(UserWarning):
+        quiet_trainer(search.rounds, fed, search).fit(module, datamodule=toy_data())
+    assert [trial.state.name for trial in studies[-1].trials[:3]] == ["FAIL"] * 3
+    assert len(fed.result.arms) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "cmaes"}, "`sampler` must be one of 'gp', 'tpe', got 'cmaes'"),
+        ({"parallel": 0}, "`parallel` must be from 1 to the number of arms, which is 30"),
+        ({"parallel": 31}, "`parallel` must be from 1 to the number of arms, which is 30"),
+        ({"parallel": True}, "`parallel` must be from 1"),
+        ({"budget": 5}, "does not cover a single arm"),
+        ({"max_rounds": 0}, "`max_rounds` must be from 1 to `budget`"),
+    ],
+)
+def test_bad_settings(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BayesianSearch(SPACE, **options)
+
+
+@pytest.mark.parametrize("missing", ["optuna", "scipy"])
+def test_what_is_missing_is_named_with_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"BayesianSearch .*{missing} is not .*'lightning-fedhpo\[bayes\]'"):
+        BayesianSearch(SPACE)
+    with pytest.raises(ModuleNotFoundError, match=r"Hyperband\(sampler=\"tpe\"\) .*'lightning-fedhpo\[bayes\]'"):
+        Hyperband(SPACE, sampler="tpe")
+    Hyperband(SPACE)
+
+
+RATES = SearchSpace(server={"lr": Float(0.1, 1.0)})
+
+
+def tried_arms(search: Hyperband, scores: list[list[float]]) -> list[Arm]:
+    """Return the arms of finished brackets, drawn by the search, with scores of the test's own."""
+    arms = []
+    for number, of_arm in enumerate(scores):
+        arm = Arm(number, FedAvg(), search.draft(number, seed=0).server, [torch.zeros(1)])
+        arm.scores, arm.finished = list(of_arm), True
+        arms.append(arm)
+    return arms
+
+
+def test_hyperbands_later_brackets_are_asked(studies: list[Any]) -> None:
+    """Brackets of (4, 2, 1), (3, 1) and (3,) arms: four arms are enough for a model of one hyperparameter."""
+    search, plain = (Hyperband(RATES, eta=2, max_rounds=4, sampler=sampler) for sampler in ("tpe", "random"))
+    assert [bracket.sizes for bracket in search.brackets] == [(4, 2, 1), (3, 1), (3,)]
+    context = RoundContext(4, seed=0, needs_before=False, sign=-1.0)
+    assert search.begin([], context) == plain.begin([], context)
+    assert not studies
+    # Four have scores after round 1, two after round 2, one after round 4: round 1 is the latest that is enough.
+    arms = tried_arms(search, [[0.1], [0.2], [0.3, 0.4], [0.5, 0.6, 0.7, 0.8]])
+    asked, drawn = search.begin(arms, context), plain.begin(arms, context)
+    assert [trial.value for trial in studies[0].trials[:4]] == [-0.1, -0.2, -0.3, -0.5]
+    assert [trial.params["server/lr"] for trial in studies[0].trials] == [
+        *(arm.server["lr"] for arm in arms),
+        asked[0].server["lr"],
+        asked[1].server["lr"],
+    ]
+    assert asked[2] == drawn[2] and asked[0] != drawn[0] and asked[1] != drawn[1]
+
+
+def test_hyperband_draws_where_too_few_arms_have_a_finite_score(studies: list[Any]) -> None:
+    search, plain = (Hyperband(RATES, eta=2, max_rounds=4, sampler=sampler) for sampler in ("tpe", "random"))
+    context = RoundContext(4, seed=0, needs_before=False)
+    arms = tried_arms(search, [[0.1], [math.nan], [0.3, 0.4], [0.5, 0.6, 0.7, 0.8]])
+    assert search.begin(arms, context) == plain.begin(arms, context)
+    assert not studies
+
+
+def test_hyperband_with_a_model_resumes() -> None:
+    check_resume(lambda: Hyperband(SearchSpace(client={"lr": Float(1e-3, 0.5)}), eta=2, max_rounds=4, sampler="tpe"))
+
+
+def test_hyperbands_sampler_is_checked() -> None:
+    with pytest.raises(ValueError, match="`sampler` must be 'random' or 'tpe', got 'gp'"):
+        Hyperband(SPACE, sampler="gp")  # type: ignore[arg-type]
