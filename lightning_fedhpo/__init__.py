@@ -5,7 +5,7 @@ from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quanti
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
 from lightning_fedhpo.space import Choice, Float, Int, SearchSpace
-from lightning_fedhpo.tuners import FedEx, Fixed, MultiplicativeWeights, Tuner
+from lightning_fedhpo.tuners import FedEx, FedPop, Fixed, MultiplicativeWeights, Replay, Tuner
 
 __all__ = [
     "Algorithm",
@@ -15,6 +15,7 @@ __all__ = [
     "FedAvg",
     "FedEx",
     "FedOpt",
+    "FedPop",
     "FedProx",
     "FederatedData",
     "FederatedLoop",
@@ -27,6 +28,7 @@ __all__ = [
     "Natural",
     "Quantity",
     "RandomSearch",
+    "Replay",
     "Reptile",
     "Search",
     "SearchSpace",

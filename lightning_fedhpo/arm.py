@@ -30,6 +30,8 @@ class Arm:
     Attributes:
         server_state: What the server keeps beside weights, by name: control variates, dual variables.
         client_state: What each client keeps, by client and name; only clients that have kept something are in it.
+        ancestors: In rising order, after how many rounds it became a copy of which arm.
+        retrains: Whether it is no part of the search, but trains what the search has found.
 
     Args:
         index: The arm's number in the run.
@@ -64,6 +66,8 @@ class Arm:
         self.clients = [dict(config) for config in clients]
         self.rounds = 0
         self.scores: list[float] = []
+        self.ancestors: list[tuple[int, int]] = []
+        self.retrains = False
         self.eliminated_at: int | None = None
         self.finished = False
         self._forget()
@@ -195,6 +199,7 @@ class Arm:
         self.server_state = _copied(other.server_state)
         self.client_state = _copied(other.client_state)
         self.scores = list(other.scores)
+        self.ancestors = [*other.ancestors, (self.rounds, other.index)]
         self.server, self.client = dict(server), dict(client)
         self.clients = [dict(config) for config in other.clients]
         self._forget()
@@ -225,6 +230,8 @@ class Arm:
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
             "finished": self.finished,
+            "retrains": self.retrains,
+            "ancestors": [list(one) for one in self.ancestors],
             "scores": torch.tensor(self.scores, dtype=torch.float64),
             "client": dict(self.client),
             "clients": [dict(config) for config in self.clients],
@@ -244,6 +251,8 @@ class Arm:
         self.server = dict(state["server"])
         self.rounds = state["rounds"]
         self.finished = state["finished"]
+        self.retrains = state["retrains"]
+        self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
         self.scores = state["scores"].tolist()
         self.client = dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]

@@ -92,6 +92,7 @@ def check_options(
     monitor: str | None,
     evaluate_at: int | Sequence[int] | None,
     evaluate_clients: int | None,
+    retrain: int | None,
 ) -> None:
     """Check the arguments of the loop."""
     choices = {
@@ -108,6 +109,7 @@ def check_options(
         "cohort": cohort,
         "epochs": epochs,
         "evaluate_clients": 1 if evaluate_clients is None else evaluate_clients,
+        "retrain": 1 if retrain is None else retrain,
     }
     for name, number in counts.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -149,10 +151,14 @@ def check_logged(metrics: Mapping[str, float], monitor: str | None) -> None:
         )
 
 
-def check_server(algorithm: Algorithm, fixed: Config, search: Search | None) -> None:
+def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Search | None) -> None:
     """Refuse server hyperparameters that the method does not have, and values that it cannot take."""
-    algorithm.check("server", [*fixed, *(search.server_names if search is not None else ())])
+    algorithm.check("server", [*fixed, *(search.server_names if search is not None else ()), *tuner.server_names])
     algorithm.check_values("server", fixed)
+    if tuner.space is not None:
+        for name in tuner.server_names:
+            for value in tuner.space.edges(name, "server"):
+                algorithm.check_values("server", {name: value})
     if search is not None:
         for name in search.server_names:
             for value in search.space.edges(name, "server"):
@@ -223,18 +229,26 @@ def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
     return found[0] if found else None
 
 
-def check_rounds(trainer: AnyTrainer, search: Search) -> None:
-    """Refuse a Trainer that stops before the search is over."""
+def check_rounds(trainer: AnyTrainer, search: Search | None, retrain: int) -> None:
+    """Refuse a Trainer that stops before the search, and the training of what it has found, are over."""
     limit = trainer.max_epochs
-    if limit is not None and 0 <= limit < search.rounds and not trainer.fast_dev_run:
+    if search is None:
+        if retrain and (limit is None or 0 <= limit <= retrain or limit < 0) and not trainer.fast_dev_run:
+            raise MisconfigurationException(
+                f"Trainer(max_epochs={limit}) leaves no round for the search before `retrain={retrain}`: without a "
+                "search, max_epochs is the rounds of both."
+            )
+        return
+    rounds, name = search.rounds + retrain, type(search).__name__
+    both = f"{search.rounds} rounds" + (f", and {retrain} more of `retrain`" if retrain else "")
+    if limit is not None and 0 <= limit < rounds and not trainer.fast_dev_run:
         raise MisconfigurationException(
-            f"Trainer(max_epochs={limit}) is shorter than {type(search).__name__}, whose arms take {search.rounds} "
-            f"rounds: set max_epochs={search.rounds} or more (the search stops by itself), or make the search shorter."
+            f"Trainer(max_epochs={limit}) is shorter than {name}, whose arms take {both}: set max_epochs={rounds} or "
+            "more (the search stops by itself), or make the search shorter."
         )
-    if trainer.min_epochs and trainer.min_epochs > search.rounds:
+    if trainer.min_epochs and trainer.min_epochs > rounds:
         raise MisconfigurationException(
-            f"Trainer(min_epochs={trainer.min_epochs}) goes on after {type(search).__name__}, which is over after "
-            f"{search.rounds} rounds: leave it out."
+            f"Trainer(min_epochs={trainer.min_epochs}) goes on after {name}, which is over after {both}: leave it out."
         )
 
 

@@ -30,6 +30,7 @@ from lightning_fedhpo.dimensions import Float, Int
 from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.searches.random import RandomSearch
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.toy import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.tuners.base import Tuner
@@ -48,7 +49,15 @@ SEQUENTIAL = Sequential()
 ROUNDS = 4
 COHORT = 3
 _CLIENTS = 4
-_FEW: Mapping[str, Any] = {"configs": 4, "budget": 8, "max_rounds": 4, "eta": 2, "eliminations": 2}
+_SCHEDULE = [{"server": {"lr": 1 / number}, "client": {"lr": 0.2 / number, "momentum": 0.5}} for number in (1, 2, 3, 4)]
+_FEW: Mapping[str, Any] = {
+    "trajectory": _SCHEDULE,
+    "configs": 4,
+    "budget": 8,
+    "max_rounds": 4,
+    "eta": 2,
+    "eliminations": 2,
+}
 
 
 def toy_space() -> SearchSpace:
@@ -229,12 +238,18 @@ def _run(
 ) -> tuple[FederatedLoop, ToyModule, Trainer]:
     subject = make()
     fed = FederatedLoop(subject if isinstance(subject, Algorithm) else None, cohort, seed=seed, executor=executor)
-    own = [] if isinstance(subject, Algorithm) else [subject]
+    own = [] if isinstance(subject, Algorithm) else [subject, *_population(subject)]
     with seeding.preserved():  # a new layer draws its weights
         module = ToyModule(dropout=dropout)
     trainer = quiet_trainer(_rounds(subject), fed, *own, *callbacks)
     trainer.fit(module, datamodule=data or toy_data(), ckpt_path=ckpt_path)
     return fed, module, trainer
+
+
+def _population(subject: Tuner | Search) -> list[Search]:
+    """Return a search of three arms beside a tuner that acts between arms, which is one that changes server values."""
+    acts = isinstance(subject, Tuner) and subject.server_names
+    return [RandomSearch(toy_space(), budget=3 * ROUNDS, max_rounds=ROUNDS)] if acts else []
 
 
 def _rounds(subject: Subject) -> int:

@@ -18,7 +18,7 @@ from lightning_fedhpo import ranks, seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.executors.sequential import SequentialExecutor
-from lightning_fedhpo.rounds import weighted_mean
+from lightning_fedhpo.scores import weighted_mean
 from lightning_fedhpo.tracking.tables import Table
 from lightning_fedhpo.types import SPLITS, Config, Job
 

@@ -27,13 +27,16 @@ from lightning_fedhpo.population import Population
 from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
 from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.records import Records
-from lightning_fedhpo.result import Result, result_of
+from lightning_fedhpo.result import Result, clients_of, result_of
 from lightning_fedhpo.rounds import Logged, round_score
 from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.server_validation import ServerValidation, server_split
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
+
+SETTINGS = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
+"""The loop's own settings that a checkpoint must agree with."""
 
 
 class FederatedLoop(Callback):
@@ -62,6 +65,9 @@ class FederatedLoop(Callback):
             does not count it, since it is the experimenter's and not the method's.
         evaluate_clients: How many clients such a test takes, drawn once; all by default.
         on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
+        retrain: After the search, train the best configuration from the run's initial weights for so many rounds, in
+            the same ``fit``. They stand apart in the ledger, the history and the logs, and are no part of a search's
+            budget; ``max_epochs`` covers both. Without a search, what is tuned takes the rounds before them.
         log_arms: Whose figures are logged beside every arm's score: those of the ``"best"`` arm, or those of ``"all"``
             live ones too, as ``arm/<i>/<name>``. The history has all of them anyway.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
@@ -104,6 +110,7 @@ class FederatedLoop(Callback):
         on_error: Literal["raise", "drop"] = "raise",
         log_arms: Literal["best", "all"] = "best",
         server_data: Any = None,
+        retrain: int | None = None,
         verify: bool = True,
     ) -> None:
         checks.check_options(
@@ -119,6 +126,7 @@ class FederatedLoop(Callback):
             monitor,
             evaluate_at,
             evaluate_clients,
+            retrain,
         )
         self.algorithm = algorithm or FedAvg()
         self.cohort = cohort
@@ -131,6 +139,7 @@ class FederatedLoop(Callback):
         self.on_error = on_error
         self.log_arms = log_arms
         self.server_data = server_data
+        self.retrain = retrain
         self.verify = verify
         self.evaluate_at = evaluate_at
         self.evaluate_clients = evaluate_clients
@@ -149,7 +158,9 @@ class FederatedLoop(Callback):
         """Draw every live arm's cohort and let the tuner choose each client's configuration."""
         self._context = RoundContext(number, self.seed, self._needs_before, self._sign)
         self._jobs, self._in_round = [], True
-        if self.search is not None:
+        if self.retrain and self.arms.retrained is None and self._search_is_over:
+            self._start_retraining()
+        elif self.search is not None and self.arms.retrained is None:
             for draft in self.search.begin(self.arms, self._context):
                 self._start_arm(draft)
         for arm in self.arms.live:
@@ -158,8 +169,9 @@ class FederatedLoop(Callback):
             arm.discard()
             draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
             cohort = [int(client) for client in uniform(draw, len(self.data), self.cohort)][: self._job_limit]
-            suggestions = self.tuner.suggest(arm, cohort, self._context)
-            checks.check_suggestions(self.tuner, suggestions, len(cohort))
+            tuner = self._tuner_of(arm)
+            suggestions = tuner.suggest(arm, cohort, self._context)
+            checks.check_suggestions(tuner, suggestions, len(cohort))
             self._jobs += [
                 Job(number, arm.index, client, arm.config_of(client) | plain(suggestion.config), suggestion.index)
                 for client, suggestion in zip(cohort, suggestions, strict=True)
@@ -196,7 +208,7 @@ class FederatedLoop(Callback):
             arm = arms[result.job.arm]
             if result.finite:
                 self.algorithm.receive(arm, result)
-                received = self.tuner.receive(arm, result)
+                received = self._tuner_of(arm).receive(arm, result)
                 result = result if received is None else replace(result, received=received)
             yield result
 
@@ -222,7 +234,7 @@ class FederatedLoop(Callback):
         at_server = self.target == "server"
         arm.scores.append(on_server[str(self.monitor)] if at_server else round_score(results, self.target))
         self._records.book(self._context.round, arm, results, on_server, settings)
-        self.tuner.observe(arm, [result for result in results if result.finite], self._context)
+        self._tuner_of(arm).observe(arm, [result for result in results if result.finite], self._context)
         self._torn = False
 
     def end_round(self) -> None:
@@ -230,13 +242,14 @@ class FederatedLoop(Callback):
         self._torn = True
         self._records.warn_of_dropped(self._context.round, len(self._jobs))
         took_part = self.arms.live
-        if self.search is not None:
-            for arm in self.search.end(self.arms, self._context):
-                arm.eliminate(arm.rounds)
-        self.tuner.evolve(self.arms.live, self._context)
+        if self.arms.retrained is None:
+            if self.search is not None:
+                for arm in self.search.end(self.arms, self._context):
+                    arm.eliminate(arm.rounds)
+            self.tuner.evolve(self.arms.live, self._context)
         for arm in took_part:
-            self._records.figures_of(arm, self.tuner.figures(arm))
-        spent = self._records.ledger.rounds
+            self._records.figures_of(arm, self._tuner_of(arm).figures(arm))
+        spent = self._records.spent
         tested = self._online_test() if due(self.evaluate_at, spent - len(took_part), spent) else {}
         self._metrics = self._records.close(self.arms.best.index, len(self.arms.live), tested)
         self._in_round = self._torn = False
@@ -251,11 +264,14 @@ class FederatedLoop(Callback):
         curves.announce(self._trainer, figures)
         private.publish(self._trainer, figures, self.monitor)
         if self._context.round == 0:
-            curves.log_configurations(self._trainer, self.result.configs)
+            curves.log_tables(self._trainer, {"configs": self.result.configs})
 
     @property
     def finished(self) -> bool:
-        """Whether the search is over, before the Trainer's own limits."""
+        """Whether the search and what comes after it are over, before the Trainer's own limits."""
+        if self.retrain:
+            retrained = self.arms.retrained
+            return retrained is not None and retrained.rounds >= self.retrain
         return self.search is not None and self.search.done(self.arms)
 
     # ------------------------------------------------------------------ Lightning's hooks
@@ -283,12 +299,14 @@ class FederatedLoop(Callback):
         split = server_split(self.server_data, self.data)
         self._server = None if split is None or self.monitor is None else ServerValidation(split, self.seed)
         checks.check_target(self.target, self._server is not None, self.data)
-        checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.search)
+        checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.tuner, self.search)
         if self.search is not None:
             self.search.leave(self.tuner.client_names, self.tuner.server(0, self.seed), len(self.data))
-            checks.check_rounds(trainer, self.search)
+        checks.check_rounds(trainer, self.search, self.retrain or 0)
         checks.check_scores(self.monitor, self._client_monitor, self.tuner, self.search)
         checks.say_undrawn(self.tuner, self.search)
+        longest = self.search.max_rounds if self.search is not None else private.rounds_allowed(trainer, self.retrain)
+        self.tuner.plan(1 if self.search is None else self.search.starts, longest)
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
             self.tuner.reset()
@@ -379,7 +397,7 @@ class FederatedLoop(Callback):
         """Leave the best arm's model and hyperparameters in the module."""
         self._end_watch(well=True)
         if self._prepared is not None and self.arms:
-            curves.log_configurations(trainer, self.result.configs)
+            curves.log_tables(trainer, {"configs": self.result.configs, **self.tuner.tables()})
             self._conclude()
 
     def _conclude(self) -> None:
@@ -409,7 +427,7 @@ class FederatedLoop(Callback):
         """What has been found so far, and what it has cost."""
         if self._prepared is None or not self.arms:
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
-        return result_of(self.arms, self._records, self.tuner, self._executor.binding)
+        return result_of(self.arms, self._records, self._tuner_of, self._executor.binding)
 
     @property
     def choice(self) -> str:
@@ -454,7 +472,7 @@ class FederatedLoop(Callback):
             result = evaluate_arm(
                 self._executor,
                 arm,
-                lambda client: {**arm.config_of(client), **self.tuner.deployed(arm, client, self.seed)},
+                lambda client: {**arm.config_of(client), **self._tuner_of(arm).deployed(arm, client, self.seed)},
                 trainer,
                 model,
                 data,
@@ -535,7 +553,7 @@ class FederatedLoop(Callback):
             "search": None if self.search is None else self.search.identity(),
             "federation": self.data.fingerprint(),
             "server data": None if self._server is None else self._server.fingerprint,
-            **{name: getattr(self, name) for name in ("cohort", "seed", "monitor", "mode", "target", "epochs")},
+            **{name: getattr(self, name) for name in SETTINGS},
         }
 
     # ------------------------------------------------------------------ details
@@ -543,7 +561,7 @@ class FederatedLoop(Callback):
     @property
     def jobs_done(self) -> int:
         """How many jobs are done for good: those of arms that are aggregated."""
-        return self._records.ledger.client_updates
+        return self._records.client_updates
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -565,7 +583,7 @@ class FederatedLoop(Callback):
 
     def _forget(self) -> None:
         self.arms = self._population()
-        self._records = Records(Logged(self.monitor, self.target, self.log_arms == "all"))
+        self._records = Records(Logged(self.monitor, self.target, self.log_arms == "all", bool(self.retrain)))
         self._prepared = None
         self._jobs = []
         self._metrics = {}
@@ -573,11 +591,32 @@ class FederatedLoop(Callback):
         self._torn = False  # between what an arm was and what it becomes: nothing can go on from there
 
     def _population(self) -> Population:
-        return Population(self.algorithm, self._sign, self.search is not None and self.search.keeps_start)
+        starts_later = bool(self.retrain) or (self.search is not None and self.search.keeps_start)
+        return Population(self.algorithm, self._sign, starts_later)
 
     def _start_arm(self, draft: Draft) -> None:
         server = {**draft.server, **self.tuner.server(len(self.arms), self.seed)}
         self.arms.add(server, draft.client, draft.clients)
+
+    @property
+    def _search_is_over(self) -> bool:
+        """Whether the rounds before retraining are done: the search's, or without one those that the Trainer leaves."""
+        if self.search is not None:
+            return self.search.done(self.arms)
+        rounds: int = self.arms[0].rounds
+        return rounds >= (private.rounds_allowed(self._trainer, self.retrain) or 0)
+
+    def _start_retraining(self) -> None:
+        """Let all arms rest, and start one with the best one's hyperparameters from the initial weights."""
+        best = self.arms.best
+        clients = clients_of(best, self.tuner)
+        for arm in self.arms.live:
+            arm.finished = True
+        self.arms.add(best.server, self._chosen(best), clients).retrains = True
+
+    def _tuner_of(self, arm: Arm) -> Tuner:
+        """Return the tuner; for an arm that trains what was found, one that sets nothing."""
+        return Untuned() if arm.retrains else self.tuner
 
     def _settings_of(self, arm: Arm) -> dict[str, Any]:
         """Return the tuned values that are in force in an arm, as columns of the history."""
@@ -589,7 +628,7 @@ class FederatedLoop(Callback):
         }
 
     def _chosen(self, arm: Arm) -> dict[str, Any]:
-        return {**arm.client, **self.tuner.best(arm)}
+        return {**arm.client, **self._tuner_of(arm).best(arm)}
 
     def _online_test(self) -> dict[str, float]:
         module = self._trainer.lightning_module
@@ -599,7 +638,7 @@ class FederatedLoop(Callback):
     def _show_best(self) -> None:
         """Put the best arm's model into the module, and the author's values on everything that is tuned."""
         arm = self.arms.best
-        self.tuner.leader = arm.index
+        self.tuner.leader = self.arms.best_searched.index
         self._executor.show(arm)
 
     def _extent(self) -> tuple[int, int | None]:
@@ -607,7 +646,8 @@ class FederatedLoop(Callback):
         rounds = self._trainer.max_epochs or -1
         spent = rounds if self.search is None else self.search.spends
         width = 1 if self.search is None else -(-self.search.spends // self.search.rounds)
-        return self.cohort * width, self.cohort * spent if spent > 0 else None
+        more = (self.retrain or 0) if self.search is not None else 0
+        return self.cohort * width, self.cohort * (spent + more) if spent > 0 else None
 
     def _costs(self, jobs: Sequence[Job]) -> list[int]:
         """Estimate the local steps of every job."""

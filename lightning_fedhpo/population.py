@@ -53,14 +53,24 @@ class Population(Sequence[Arm]):
         return [arm for arm in self._arms if arm.live]
 
     @property
+    def retrained(self) -> Arm | None:
+        """The arm that trains what the search has found, once it has begun."""
+        return next((arm for arm in self._arms if arm.retrains), None)
+
+    @property
     def best(self) -> Arm:
+        """The arm whose model is the run's: what was retrained, else the best of the search."""
+        return self.retrained or self.best_searched
+
+    @property
+    def best_searched(self) -> Arm:
         """The arm with the best last score that was not taken out; the earlier one of equals."""
 
         def rank(arm: Arm) -> float:
             last = arm.scores[-1] if arm.scores else math.nan
             return math.inf if math.isnan(last) else self._sign * last
 
-        return min((arm for arm in self._arms if arm.eliminated_at is None), key=rank)
+        return min((arm for arm in self._arms if arm.eliminated_at is None and not arm.retrains), key=rank)
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's state, and the initial weights where they are needed again."""

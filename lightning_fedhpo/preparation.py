@@ -99,6 +99,8 @@ def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
     if tuner.space is not None:
         edges |= {name: tuner.space.edges(name) for name in tuner.client_names if name in tuner.space.client}
     server = {name: search.space.ends(name, "server") for name in search.server_names} if search is not None else {}
+    if tuner.space is not None:
+        server |= {name: tuner.space.ends(name, "server") for name in tuner.server_names}
     differing = {name: ends for name, ends in server.items() if ends is not None}
     return Tuned([*drawn, *tuner.client_names], {**config, **tuner.trial(seed)}, contrasts, edges, differing)
 

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.ledger import Ledger
-from lightning_fedhpo.rounds import Logged, by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.rounds import RETRAIN, Logged, by_round, job_row, ledger_row, round_figures, round_row
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
@@ -26,7 +26,7 @@ class Records:
 
     def __init__(self, logged: Logged) -> None:
         self._logged = logged
-        self.ledger = Ledger()
+        self.ledger, self.retraining = Ledger(), Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
         self._dropped: list[ClientResult] = []
@@ -48,17 +48,31 @@ class Records:
             on_server: What the module logs on the server's own examples.
             settings: The tuned values that were in force, by column.
         """
-        size = arm.nbytes
+        size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
         for result in results:
-            self.ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
+            ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
             self.jobs.append(job_row(result))
-        self.ledger.rounds += 1
+        ledger.rounds += 1
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
+        if self._logged.phases:
+            self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
         self._dropped += [result for result in results if not result.finite]
+
+    @property
+    def spent(self) -> int:
+        """The rounds of all arms, those after the search too."""
+        return self.ledger.rounds + self.retraining.rounds
+
+    @property
+    def client_updates(self) -> int:
+        """The jobs done for good, those after the search too."""
+        return self.ledger.client_updates + self.retraining.client_updates
 
     def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
         """Add a tuner's figures, and what the whole run has spent by the end of the round."""
         self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
+        if arm.retrains:
+            self.rows[arm.index] |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
 
     def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
         """Close a round and return what it logs.
@@ -81,7 +95,8 @@ class Records:
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield what every closed round has logged, with the jobs done by then."""
         for rows in by_round(self.history):
-            yield round_figures(rows, self._logged), int(rows[-1]["ledger/client_updates"] or 0)
+            jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
+            yield round_figures(rows, self._logged), jobs
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why."""
@@ -98,10 +113,15 @@ class Records:
                 "aggregate. A smaller learning rate helps."
             )
 
+    def which_model(self, best: Arm) -> dict[str, str]:
+        """Say which phase's model the best arm has, in a run that has two."""
+        return {"model": "retrain" if best.retrains else "search"} if self._logged.phases else {}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the books, as a checkpoint keeps them."""
         return {
             "ledger": self.ledger.as_dict(),
+            "retraining": self.retraining.as_dict(),
             "history": self.history.state_dict(),
             "jobs": self.jobs.state_dict(),
             "rows": {index: dict(row) for index, row in self.rows.items()},
@@ -109,6 +129,6 @@ class Records:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take the books back."""
-        self.ledger = Ledger.from_dict(saved["ledger"])
+        self.ledger, self.retraining = Ledger.from_dict(saved["ledger"]), Ledger.from_dict(saved["retraining"])
         self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
         self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}

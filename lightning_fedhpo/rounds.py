@@ -10,23 +10,14 @@ from typing import Literal
 
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.ledger import Ledger
+from lightning_fedhpo.scores import weighted_mean
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
+RETRAIN = "retrain/"
+"""Prefix of what is logged while the best configuration is trained anew."""
 OF_THE_RUN = ("ledger/", "arms/", "test/")
 """Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
-
-
-def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the mean by weight, nan where there is nothing to average.
-
-    >>> weighted_mean([1.0, 4.0], [2, 1])
-    2.0
-    """
-    total = sum(weights)
-    if not total:
-        return math.nan
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
 
 
 def round_score(results: Sequence[ClientResult], target: str) -> float:
@@ -107,11 +98,13 @@ class Logged:
         monitor: The name of the score, None without scores.
         target: Whether the score is that of personalized models, of global ones, or of these on the server's examples.
         every_arm: Whether each arm's figures are logged, under ``arm/<i>/``, and not only the best one's.
+        phases: Whether a search is followed by training what it has found, so that rows say which they belong to.
     """
 
     monitor: str | None
     target: str
     every_arm: bool = False
+    phases: bool = False
 
 
 def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[str, float]:
@@ -131,6 +124,9 @@ def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[st
             for name, value in row.items()
             if "/" in name and not name.startswith(OF_THE_RUN)
         }
+    if best.get("phase") == "retrain":
+        kept = {"round", *_of_target(best, logged.target)}
+        figures = {n if n in kept or n.startswith(RETRAIN) else f"{RETRAIN}{n}": v for n, v in figures.items()}
     # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
     if logged.monitor is not None:
         figures.pop(logged.monitor, None)

@@ -35,6 +35,7 @@ from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.tracking.console import report
 from lightning_fedhpo.tracking.keeper import Keeper
 from lightning_fedhpo.tracking.summary import build_summary, write_summary
+from lightning_fedhpo.trajectory import write_trajectory
 
 PACKAGE = str(Path(__file__).parent)
 CONFIG = "config.yaml"
@@ -121,8 +122,10 @@ def write_tables(fed: FederatedLoop, folder: Path) -> None:
     if fed.arms:
         fed.result.history.to_csv(folder / "history.csv")
         fed.result.jobs.to_csv(folder / "jobs.csv")
-        if len(fed.result.configs):
-            fed.result.configs.to_csv(folder / "configs.csv")
+        for name, table in {"configs": fed.result.configs, **fed.tuner.tables()}.items():
+            if len(table):
+                table.to_csv(folder / f"{name}.csv")
+        write_trajectory(folder / "trajectory.json", fed.result.trajectory)
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:

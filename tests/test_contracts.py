@@ -50,7 +50,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 TUNERS = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(tuners, Tuner)}
 SEARCHES = {kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)}
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
-DRAWING = {name: make for name, make in {**TUNERS, **SEARCHES}.items() if name != "Fixed"}
+DRAWING = {name: make for name, make in {**TUNERS, **SEARCHES}.items() if name not in ("Fixed", "Replay")}
 
 
 EXECUTORS = {

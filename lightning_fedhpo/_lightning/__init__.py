@@ -29,6 +29,7 @@ from lightning_fedhpo._lightning.steps import (
     limits,
     local_progress,
     loss_of,
+    rounds_allowed,
     step_function,
 )
 from lightning_fedhpo._lightning.strategy import (
@@ -68,6 +69,7 @@ __all__ = [
     "overridden_around_batches",
     "publish",
     "refuse_copies",
+    "rounds_allowed",
     "save_in_turn",
     "share_jobs",
     "started",

@@ -144,6 +144,12 @@ def batch_transfer(trainer: AnyTrainer, module: LightningModule, data: Federated
     return transfer
 
 
+def rounds_allowed(trainer: AnyTrainer, kept: int | None = None) -> int | None:
+    """Return the Trainer's number of rounds less those kept for later; None where it leaves them open."""
+    limit = trainer.max_epochs
+    return None if limit is None or limit < 0 else max(0, limit - (kept or 0))
+
+
 def job_limit(trainer: AnyTrainer) -> int:
     """Return how many jobs of an arm a fast trial run takes, 0 for all."""
     return int(trainer.fast_dev_run)

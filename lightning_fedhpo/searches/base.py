@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -72,6 +71,14 @@ class Search(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a Trainer without the loop that asks a search."""
         check_beside_loop(self, trainer, stage)
+
+    max_rounds: int
+    """Rounds of the longest arm."""
+
+    @property
+    def starts(self) -> int | None:
+        """How many arms it starts before the first round; None where that is not said."""
+        return None
 
     @property
     @abstractmethod
@@ -150,33 +157,3 @@ class Search(Callback):
             "budget": self.budget,
             "per_client": self.per_client,
         }
-
-
-def discounted(scores: Sequence[float], discount: float) -> float:
-    """Return the mean of scores in which the last has weight 1, the one before ``discount``, then its square.
-
-    >>> discounted([4.0, 2.0], 0.0), discounted([4.0, 2.0], 1.0), round(discounted([4.0, 1.0], 0.5), 9)
-    (2.0, 3.0, 2.0)
-    """
-    weighed = total = 0.0
-    for age, score in enumerate(reversed(scores)):
-        weight = discount**age
-        if not weight:
-            break
-        weighed += weight * score
-        total += weight
-    return weighed / total
-
-
-def ranked(arms: Sequence[Arm], scores: Sequence[float]) -> list[Arm]:
-    """Return arms from the best to the worst: small scores first, what is not finite last, the earlier of equals first.
-
-    >>> [str(arm) for arm in ranked(["a", "b", "c"], [float("nan"), 2.0, 2.0])]
-    ['b', 'c', 'a']
-    """
-    order = sorted(range(len(arms)), key=lambda place: (not math.isfinite(scores[place]), _finite(scores[place])))
-    return [arms[place] for place in order]
-
-
-def _finite(score: float) -> float:
-    return score if math.isfinite(score) else 0.0

@@ -73,6 +73,11 @@ class BayesianSearch(Search):
         return self.parallel < self.arms
 
     @property
+    def starts(self) -> int:
+        """The arms of the first round."""
+        return self.parallel
+
+    @property
     def rounds(self) -> int:
         """The rounds of all batches of arms, which run in turn."""
         return -(-self.arms // self.parallel) * self.max_rounds

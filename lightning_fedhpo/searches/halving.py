@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search, discounted, ranked
+from lightning_fedhpo.scores import discounted, ranked
+from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
@@ -88,6 +89,11 @@ class SuccessiveHalving(Search):
         self.max_rounds = max_rounds
         self.discount = discount
         self.rungs = rung_ends(budget, max_rounds, eta, eliminations)
+
+    @property
+    def starts(self) -> int:
+        """The arms of the first round."""
+        return int(self.eta**self.eliminations)
 
     @property
     def rounds(self) -> int:

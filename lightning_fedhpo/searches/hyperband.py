@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search, discounted, ranked
+from lightning_fedhpo.scores import discounted, ranked
+from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
@@ -123,6 +124,11 @@ class Hyperband(Search):
     def keeps_start(self) -> bool:
         """Brackets start after one another."""
         return True
+
+    @property
+    def starts(self) -> int:
+        """The arms of the first round."""
+        return self.brackets[0].sizes[0]
 
     @property
     def rounds(self) -> int:

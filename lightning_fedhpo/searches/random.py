@@ -41,6 +41,11 @@ class RandomSearch(Search):
         self.arms = budget // max_rounds
 
     @property
+    def starts(self) -> int:
+        """The arms of the first round."""
+        return self.arms
+
+    @property
     def rounds(self) -> int:
         """The rounds of each arm."""
         return self.max_rounds

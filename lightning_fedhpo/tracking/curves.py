@@ -14,11 +14,9 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.rounds import RETRAIN
 from lightning_fedhpo.tracking.tables import Cell, Table
 from lightning_fedhpo.tuners.base import Tuner
-
-TABLE = "configs"
-"""The name of the table of configurations."""
 
 BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
@@ -59,19 +57,22 @@ def announce(trainer: Trainer, figures: Mapping[str, float]) -> None:
         _attempt(logger, partial(_define, logger, new))
 
 
-def log_configurations(trainer: Trainer, table: Table) -> None:
-    """Put what is behind the numbered figures into the run's summary, where it is no row of the curve."""
-    loggers = _loggers(trainer) if len(table) else []
-    for logger in loggers:
-        _attempt(logger, partial(_summarise, logger, table))
+def log_tables(trainer: Trainer, tables: Mapping[str, Table]) -> None:
+    """Put tables into the run's summary, where they are no rows of the curve: the configurations, a tuner's own."""
+    for logger in _loggers(trainer):
+        for name, table in tables.items():
+            if len(table):
+                _attempt(logger, partial(_summarise, logger, name, table))
 
 
 def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:
-    """Return the scores once more, under the names that are plotted against the budget.
+    """Return the scores once more, under the names that are plotted against the budget; none beyond the budget.
 
     >>> by_budget({"val_loss": 0.5, "test/acc": 0.9, "round": 3.0}, "val_loss")
     {'by_budget/val_loss': 0.5, 'by_budget/test/acc': 0.9}
     """
+    if any(name.startswith(RETRAIN) for name in figures):
+        return {}
     return {f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")}
 
 
@@ -101,11 +102,11 @@ def _define(logger: WandbLogger, steps: Mapping[str, str | None]) -> None:
         logger.experiment.define_metric(name, step_metric=step)
 
 
-def _summarise(logger: WandbLogger, table: Table) -> None:
+def _summarise(logger: WandbLogger, name: str, table: Table) -> None:
     import wandb  # late: a bare import of the package does not pay for it
 
     rows = [list(row.values()) for row in table]
-    logger.experiment.summary[TABLE] = wandb.Table(columns=list(table.columns), data=rows)
+    logger.experiment.summary[name] = wandb.Table(columns=list(table.columns), data=rows)
 
 
 def _attempt(logger: WandbLogger, action: Callable[[], None]) -> None:

@@ -44,6 +44,7 @@ def build_summary(
         **more,
         "test": tested,
         "ledger": result.ledger,
+        **({} if result.retraining is None else {"retraining": result.retraining}),
         "best_arm": result.best_arm,
         "arms": result.arms,
         "seconds": round(seconds, 3),

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.tracking.tables import Table
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
@@ -45,6 +46,9 @@ class Tuner(Callback):
     client_names: Sequence[str] = ()
     """The client hyperparameters that this tuner sets, bound and checked before the first round."""
 
+    server_names: Sequence[str] = ()
+    """The server hyperparameters of its space that this tuner changes as it goes, checked before the first round."""
+
     needs_scores: bool = False
     """Whether it learns from scores, so that there has to be a monitor."""
 
@@ -60,6 +64,14 @@ class Tuner(Callback):
 
     def reset(self) -> None:
         """Forget earlier runs: called where a new one begins, and not where one goes on."""
+
+    def plan(self, arms: int | None, rounds: int | None) -> None:
+        """Learn what the run will be, before its first round, and refuse what does not fit.
+
+        Args:
+            arms: How many arms the search starts at first; None where it does not say.
+            rounds: Rounds of the longest arm; None where the Trainer leaves it open.
+        """
 
     def server(self, arm: int, seed: int) -> Config:
         """Return what is set for the server of a new arm; a search draws the rest."""
@@ -86,6 +98,10 @@ class Tuner(Callback):
         """Return the client configuration to deploy."""
         return {}
 
+    def clients(self, arm: Arm) -> Sequence[Config]:
+        """Return each client's own configuration to deploy, by its number; nothing where :meth:`best` is for all."""
+        return ()
+
     def deployed(self, arm: Arm, client: int, seed: int) -> Config:
         """Return the client configuration that one client is tested with: :meth:`best`, unless it is drawn."""
         return self.best(arm)
@@ -97,6 +113,10 @@ class Tuner(Callback):
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter that ought to make a difference, or None where there is one only."""
         return None if self.space is None else self.space.ends(name)
+
+    def tables(self) -> dict[str, Table]:
+        """Return tables of the tuner's own, by name: they are logged, and written into the run's folder."""
+        return {}
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return what is logged of an arm's state, by key."""

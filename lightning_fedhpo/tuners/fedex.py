@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.rounds import weighted_mean
+from lightning_fedhpo.scores import weighted_mean
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.exponentiated import ArmState, Baseline, Distribution, Schedule, gradient

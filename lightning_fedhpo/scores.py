@@ -1,0 +1,65 @@
+"""Scores of arms and clients: means over rounds, and who is best and worst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the mean by weight, nan where there is nothing to average.
+
+    >>> weighted_mean([1.0, 4.0], [2, 1])
+    2.0
+    """
+    total = sum(weights)
+    if not total:
+        return math.nan
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
+
+
+def discounted(scores: Sequence[float], discount: float) -> float:
+    """Return the mean of scores in which the last has weight 1, the one before ``discount``, then its square.
+
+    >>> discounted([4.0, 2.0], 0.0), discounted([4.0, 2.0], 1.0), round(discounted([4.0, 1.0], 0.5), 9)
+    (2.0, 3.0, 2.0)
+    """
+    weighed = total = 0.0
+    for age, score in enumerate(reversed(scores)):
+        weight = discount**age
+        if not weight:
+            break
+        weighed += weight * score
+        total += weight
+    return weighed / total
+
+
+def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
+    """Return items from the best to the worst: small scores first, those that are not finite last.
+
+    Of equals the earlier one comes first.
+
+    >>> ranked(["a", "b", "c"], [float("nan"), 2.0, 2.0])
+    ['b', 'c', 'a']
+    """
+    order = sorted(range(len(items)), key=lambda place: (not math.isfinite(scores[place]), _finite(scores[place])))
+    return [items[place] for place in order]
+
+
+def best_and_worst(items: Sequence[T], scores: Sequence[float], rho: int) -> tuple[list[T], list[T]]:
+    """Return the best and the worst 1/rho of the items, rounded down: nobody where there are fewer than rho.
+
+    >>> best_and_worst("abcdefg", [3, 1, 2, 7, 5, 6, 4], rho=3)
+    (['b', 'c'], ['f', 'd'])
+    >>> best_and_worst("ab", [1, 2], rho=3)
+    ([], [])
+    """
+    order, count = ranked(items, scores), len(items) // rho
+    return order[:count], order[len(order) - count :]
+
+
+def _finite(score: float) -> float:
+    return score if math.isfinite(score) else 0.0

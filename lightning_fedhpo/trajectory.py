@@ -1,0 +1,92 @@
+"""What the best arm did, round by round: the schedule of hyperparameters that a run has found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+Trajectory = list[dict[str, Any]]
+"""A dict for each round: ``round``, the ``arm`` it was in, ``server`` and ``client``, and where each client has a
+configuration of its own, ``clients``."""
+
+
+def owners(index: int, rounds: int, ancestors: Sequence[tuple[int, int]]) -> list[int]:
+    """Return in which arm each round of an arm's history took place.
+
+    Args:
+        index: The arm's number.
+        rounds: How many rounds it has had.
+        ancestors: In rising order, after how many rounds it was a copy of which arm until then.
+
+    >>> owners(4, 5, [(2, 0), (3, 1)])
+    [0, 0, 1, 4, 4]
+    """
+    found: list[int] = []
+    for until, arm in ancestors:
+        found += [arm] * (until - len(found))
+    return found + [index] * (rounds - len(found))
+
+
+def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Trajectory:
+    """Return the values in force in each round.
+
+    Args:
+        owned: In which arm each round took place.
+        history: The rows of the run's history.
+        server: The server's values that nobody tunes, which stay.
+    """
+    rows: dict[int, list[Mapping[str, Any]]] = {}
+    for row in history:
+        rows.setdefault(row["arm"], []).append(row)
+    return [
+        {
+            "round": number,
+            "arm": arm,
+            "server": {**server, **_values(rows[arm][number], "server/")},
+            "client": _values(rows[arm][number], "client/"),
+        }
+        for number, arm in enumerate(owned)
+    ]
+
+
+def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def write_trajectory(path: str | PathLike[str], trajectory: Trajectory) -> None:
+    """Write a trajectory as JSON, whole or not at all."""
+    path = Path(path)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(trajectory, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def read_trajectory(path: str | PathLike[str]) -> Trajectory:
+    """Read a trajectory that a run has written."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"`trajectory` must be a trajectory.json of a run's folder, there is no file at {path}.")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"`trajectory` must be a trajectory.json of a run's folder, {path} is no JSON: {error}"
+        ) from error
+    return checked(found, str(path))
+
+
+def checked(found: Any, where: str) -> Trajectory:
+    """Return a trajectory, or raise where it is none."""
+    rows = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
+    whole = [isinstance(row, Mapping) and isinstance(row.get("server"), Mapping) for row in rows]
+    if not rows or not all(whole) or not all(isinstance(row.get("client"), Mapping) for row in rows):
+        raise ValueError(
+            f"`trajectory` must be a list with `server` and `client` values for each round, {where} is none: take a "
+            "run's trajectory.json, or `fed.result.trajectory`."
+        )
+    if any(set(row[side]) != set(rows[0][side]) for row in rows for side in ("server", "client")):
+        raise ValueError(f"`trajectory` must have the same hyperparameters in every round, {where} has not.")
+    return [{**row, "server": dict(row["server"]), "client": dict(row["client"])} for row in rows]

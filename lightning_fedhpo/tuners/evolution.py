@@ -1,0 +1,105 @@
+"""The mathematics of FedPop: how hyperparameters are perturbed, and how perturbations fade.
+
+Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", equations 3 and 4. A perturbed value that
+leaves the space is put at its edge, which the paper leaves open; options without an order have no neighbours and are
+kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_fedhpo.dimensions import Dimension, Float, Int, is_number
+from lightning_fedhpo.space import Choice
+
+Dimensions = Mapping[str, Dimension[Any]]
+
+
+def annealed(start: float, rounds: int, total: int) -> float:
+    """Return ``start / 2 * (1 + cos(pi r / R))`` (equation 4).
+
+    >>> annealed(0.2, 0, 10), round(annealed(0.2, 5, 10), 9), annealed(0.2, 10, 10)
+    (0.2, 0.1, 0.0)
+    """
+    return start / 2 * (1 + math.cos(math.pi * rounds / total))
+
+
+def evolved(
+    dimensions: Dimensions, config: Mapping[str, Any], epsilon: float, resample: float, draw: np.random.Generator
+) -> dict[str, Any]:
+    """Return a perturbed configuration: each value near its own, or drawn anew with the probability ``resample``.
+
+    Each hyperparameter takes two random numbers, so that a change to one moves no other one's.
+    """
+    found = {}
+    for name, dimension in dimensions.items():
+        chance, fraction = draw.random(), draw.random()
+        if chance < resample:
+            found[name] = dimension.quantile(fraction)
+        else:
+            value = config[name]  # an algorithm's default may lie outside
+            near = value if value in dimension else dimension.clip(value)
+            found[name] = neighbour(dimension, near, epsilon, fraction)
+    return found
+
+
+def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: float) -> Any:
+    """Return a value near another one (equation 3), for a fraction that is uniform in [0, 1).
+
+    Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options are the value
+    itself or one of the two that are ``round((b - a) epsilon)`` steps away, one step at least.
+
+    >>> neighbour(Float(0.0, 10.0), 5.0, epsilon=0.1, fraction=0.75), neighbour(Float(0.0, 10.0), 9.9, 0.1, 0.99)
+    (5.5, 10.0)
+    >>> neighbour(Float(1e-4, 1.0, log=True), 0.01, epsilon=0.25, fraction=0.0)
+    0.001
+    >>> [neighbour(Choice([8, 16, 32, 64, 128]), 16, 0.1, fraction) for fraction in (0.1, 0.5, 0.9)]
+    [8, 16, 32]
+    """
+    if epsilon == 0:
+        return value
+    if isinstance(dimension, Float):
+        return _float(dimension, value, epsilon, fraction)
+    side = int(3 * fraction) - 1
+    if isinstance(dimension, Int) and dimension.log:
+        factor = (dimension.high / dimension.low) ** epsilon
+        step = max(1, round(value * (factor - 1) if side > 0 else value * (1 - 1 / factor)))
+        return dimension.clip(value + side * step)
+    if isinstance(dimension, Int):
+        return dimension.clip(value + side * max(1, round((dimension.high - dimension.low) * epsilon)))
+    if not isinstance(dimension, Choice) or not dimension.ordered:
+        return value
+    last = len(dimension.options) - 1
+    place = dimension.options.index(value) + side * max(1, round(last * epsilon))
+    return dimension.options[min(max(place, 0), last)]
+
+
+def _float(dimension: Float, value: float, epsilon: float, fraction: float) -> float:
+    ends = dimension.low, dimension.high, value
+    low, high, middle = (math.log10(end) for end in ends) if dimension.log else ends
+    moved = middle + (high - low) * epsilon * (2 * fraction - 1)
+    # Cut off before the power is taken, which may overflow.
+    moved = min(max(moved, low), high)
+    return dimension.clip(10.0**moved if dimension.log else moved)
+
+
+def inside(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with every value moved into the ball around a base.
+
+    >>> near = {"lr": Float(0.1, 0.2), "act": Choice(["relu"])}
+    >>> inside(near, {"lr": 0.7, "act": "gelu"}, base={"lr": 0.15, "act": "relu"})
+    {'lr': 0.2, 'act': 'relu'}
+    """
+    return {name: _inside(dimension, config[name], base[name]) for name, dimension in ball.items()}
+
+
+def _inside(dimension: Dimension[Any], value: Any, base: Any) -> Any:
+    if value in dimension:
+        return value
+    if isinstance(dimension, Choice) and not (dimension.ordered and all(map(is_number, dimension.options))):
+        return base
+    return dimension.clip(value)

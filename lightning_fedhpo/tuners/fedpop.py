@@ -1,0 +1,296 @@
+"""FedPop: arms are a population that evolves, and inside each arm the configurations of a round's clients do.
+
+Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", 2023; the mathematics is in :mod:`.evolution`.
+Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; an arm that is replaced takes over
+the server optimizer's state with the weights, cloned; nothing is replaced after an arm's last round; a score that is
+not finite is the worst. The ball around an arm's configuration is one interval per hyperparameter, of the width that
+perturbations have at first. Its authors' program differs from the paper in many ways: see ``recipes/fedpop``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.scores import best_and_worst, discounted
+from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.tracking.tables import Table
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.evolution import annealed, evolved, inside
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
+
+LEVELS = ("g", "l")
+
+
+@dataclass
+class Member:
+    """An arm of the population.
+
+    Attributes:
+        base: The clients' hyperparameters, beta^0.
+        slots: Those of each place in the cohort, all near the base.
+        parent: The arm that it has become a copy of in this round.
+    """
+
+    base: dict[str, Any]
+    slots: list[dict[str, Any]] = field(default_factory=list)
+    parent: int | None = None
+
+
+class FedPop(Tuner):
+    """Evolve client and server hyperparameters while the models are trained.
+
+    Inside :class:`~lightning_fedhpo.RandomSearch` or :class:`~lightning_fedhpo.SuccessiveHalving`, whose arms are the
+    population.
+
+    Args:
+        space: Both its parts are tuned. A search beside it draws the first server values.
+        levels: ``"g"`` replaces the worst arms by perturbed copies of the best, ``"l"`` does so with the
+            configurations of a cohort's places inside each arm; both, one or none.
+        interval: Rounds between two replacements of arms: a number of rounds, or below one a part of the longest arm's.
+        rho: One of so many is replaced, by one of as many best.
+        epsilon: How far values are perturbed at first, as a part of the space.
+        resample: The probability with which a value is drawn anew instead, at first.
+        discount: Weight of a round's score relative to the next one's when arms are compared.
+
+    Example:
+        >>> from lightning_fedhpo import Float, SearchSpace
+        >>> space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True)}, server={"lr": Float(0.1, 10.0, log=True)})
+        >>> FedPop(space, interval=5).client_names
+        ('lr',)
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        levels: Sequence[Literal["g", "l"]] = LEVELS,  # type: ignore[assignment]  # a tuple of these texts
+        interval: float = 0.1,
+        rho: int = 3,
+        epsilon: float = 0.1,
+        resample: float = 0.1,
+        discount: float = 0.9,
+    ) -> None:
+        if not isinstance(space, SearchSpace) or not space.client:
+            raise ValueError("`space` must be a SearchSpace with a client part: FedPop tunes client hyperparameters.")
+        unknown = [level for level in levels if level not in LEVELS]
+        if isinstance(levels, str) or unknown:
+            raise ValueError(f'`levels` must be a list of "g" (arms) and "l" (places of a cohort), got {levels!r}.')
+        if not is_number(interval) or not interval > 0 or (interval >= 1 and interval != int(interval)):
+            raise ValueError(f"`interval` must be whole rounds, or a part of the run below 1, got {interval!r}.")
+        if isinstance(rho, bool) or not isinstance(rho, int) or rho < 2:
+            raise ValueError(f"`rho` must be a whole number of at least 2, got {rho!r}: the worst 1/rho are replaced.")
+        for name, value in (("epsilon", epsilon), ("resample", resample), ("discount", discount)):
+            if not is_number(value) or not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1], got {value!r}.")
+        self.space: SearchSpace = space
+        self.levels = tuple(levels)
+        self.interval = interval
+        self.rho = rho
+        self.epsilon = epsilon
+        self.resample = resample
+        self.discount = discount
+        self.client_names = tuple(space.client)
+        self.server_names = tuple(space.server) if "g" in levels else ()
+        self.needs_scores = bool(levels)
+        self._rounds = 1
+        self._used: dict[int, int] = {}
+        self.reset()
+
+    # ------------------------------------------------------------------ the tuner's part of a round
+
+    def reset(self) -> None:
+        """Forget every arm."""
+        self._members: dict[int, Member] = {}
+        self._lineage: list[dict[str, Any]] = []
+
+    def plan(self, arms: int | None, rounds: int | None) -> None:
+        """Learn how long the longest arm is, which the interval and the fading are parts of."""
+        if not self.levels:
+            return
+        if rounds is None:
+            raise MisconfigurationException(
+                "FedPop's perturbations fade over the rounds of an arm, which Trainer(max_epochs=-1) without a search "
+                "leaves open: set max_epochs."
+            )
+        if self.interval > rounds:
+            raise MisconfigurationException(
+                f"`interval` must be within the run, got {self.interval} with arms of {rounds} rounds: no arm would "
+                "ever be replaced. Shorten it, or give a part such as interval=0.1."
+            )
+        if "g" in self.levels and arms is not None and arms < self.rho:
+            rank_zero_warn(
+                f"FedPop(rho={self.rho}) replaces one of {self.rho} arms, and the search starts {arms}: no arm will be "
+                "replaced. Start more of them, or leave level 'g' out."
+            )
+        self._rounds = rounds
+
+    @property
+    def every(self) -> int:
+        """The rounds between two replacements of arms, T_g."""
+        return int(self.interval) if self.interval >= 1 else max(1, round(self.interval * self._rounds))
+
+    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
+        """Give each place of the cohort its own configuration."""
+        member = self._member(arm.index, context.seed)
+        member.parent = None
+        if "l" not in self.levels:
+            return [Suggestion(member.base)] * len(cohort)
+        ball = self._ball(member)
+        draw = seeding.rng(context.seed, seeding.CONFIGS, context.round, arm.index)
+        while len(member.slots) < len(cohort):
+            member.slots.append(ball.sample(draw))
+        self._used[arm.index] = len(cohort)
+        return [Suggestion(slot, place) for place, slot in enumerate(member.slots[: len(cohort)])]
+
+    def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
+        """Replace the worst places' configurations by perturbed ones of the best (FedPop-L)."""
+        if "l" not in self.levels:
+            return
+        member = self._members[arm.index]
+        scores = dict.fromkeys(range(self._used[arm.index]), math.inf)  # who was left out of the round is the worst
+        for result in results:
+            place = result.job.index or 0
+            if result.score_after is None:
+                del scores[place]
+            else:
+                scores[place] = context.sign * result.score_after
+        best, worst = best_and_worst(list(scores), list(scores.values()), self.rho)
+        draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)
+        ball = self._ball(member).client
+        before = [dict(slot) for slot in member.slots]
+        for place in worst:
+            source = before[best[int(draw.integers(len(best)))]]
+            member.slots[place] = inside(ball, self._evolved("client", source, arm.rounds, draw), member.base)
+
+    def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
+        """Replace the worst arms by perturbed copies of the best, every so many rounds (FedPop-G)."""
+        if "g" not in self.levels or not arms or arms[0].rounds % self.every or arms[0].rounds >= self._rounds:
+            return
+        scores = [context.sign * discounted(arm.scores[-self.every :], self.discount) for arm in arms]
+        best, worst = best_and_worst(arms, scores, self.rho)
+        for arm in worst:
+            draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index, client=-1)
+            source = best[int(draw.integers(len(best)))]
+            base = self._members[source.index].base
+            old = {name: source.server[name] for name in self.space.server}
+            server = self._evolved("server", old, arm.rounds, draw)
+            client = self._evolved("client", base, arm.rounds, draw)
+            arm.become(source, {**source.server, **server}, source.client)
+            self._members[arm.index] = Member(client, parent=source.index)
+            self._lineage.append(_birth(context.round, arm.index, source.index, (old, server), (base, client)))
+
+    def best(self, arm: Arm) -> Config:
+        """Return the base of an arm's configurations."""
+        member = self._members.get(arm.index)
+        return {} if member is None else member.base
+
+    # ------------------------------------------------------------------ what users see
+
+    @property
+    def lineage(self) -> Table:
+        """Who came from whom: a row for every arm that was replaced, with its new values and those of its parent."""
+        table = Table()
+        for row in self._lineage:
+            table.append(row)
+        return table
+
+    def describe_lineage(self) -> str:
+        """Return the lineage as text, a line for every arm that was replaced."""
+        lines = []
+        for row in self._lineage:
+            names = [name for name in row if "/" in name and not name.endswith("/parent")]
+            changes = ", ".join(f"{name} {_short(row[f'{name}/parent'])} -> {_short(row[name])}" for name in names)
+            lines.append(f"round {row['round']}: arm {row['arm']} became arm {row['parent']} with {changes}")
+        return "\n".join(lines) or "no arm was replaced"
+
+    def tables(self) -> dict[str, Table]:
+        """Return the lineage, to be logged and written down."""
+        return {"lineage": self.lineage} if self._lineage else {}
+
+    def figures(self, arm: Arm) -> Mapping[str, float]:
+        """Return the arm that it comes from in this round, its own number where it went on, and the perturbations."""
+        if not self.levels:
+            return {}
+        parent = self._members[arm.index].parent
+        return {
+            "fedpop/parent": arm.index if parent is None else parent,
+            "fedpop/epsilon": annealed(self.epsilon, arm.rounds, max(self._rounds, arm.rounds)),
+        }
+
+    def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
+        """Return the configuration of every place in the cohort."""
+        member = self._members.get(arm.index)
+        return {} if member is None else {str(place): slot for place, slot in enumerate(member.slots)}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the space and the settings."""
+        settings = ("interval", "rho", "epsilon", "resample", "discount")
+        return {
+            "name": "FedPop",
+            "space": self.space.to_dict(),
+            "levels": list(self.levels),
+            **{name: getattr(self, name) for name in settings},
+        }
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return every arm's configurations, and the lineage."""
+        return {
+            "members": {
+                index: {"base": dict(member.base), "slots": [dict(slot) for slot in member.slots]}
+                for index, member in self._members.items()
+            },
+            "lineage": [dict(row) for row in self._lineage],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state back."""
+        self._members = {
+            int(index): Member(dict(saved["base"]), [dict(slot) for slot in saved["slots"]])
+            for index, saved in state_dict["members"].items()
+        }
+        self._lineage = [dict(row) for row in state_dict["lineage"]]
+
+    def _member(self, arm: int, seed: int) -> Member:
+        """Return an arm's configurations; at first those that the search alone would draw for it."""
+        if arm not in self._members:
+            draw = seeding.rng(seed, seeding.SPACE, arm=arm)
+            self.space.sample(draw, "server")
+            self._members[arm] = Member(self.space.sample(draw, "client"))
+        return self._members[arm]
+
+    def _ball(self, member: Member) -> SearchSpace:
+        return self.space.around(member.base, self.epsilon, "client")
+
+    def _evolved(self, part: Literal["client", "server"], config: Config, rounds: int, draw: Any) -> dict[str, Any]:
+        now = min(rounds, self._rounds)
+        epsilon, resample = (annealed(start, now, self._rounds) for start in (self.epsilon, self.resample))
+        return evolved(self.space.part(part), config, epsilon, resample, draw)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _birth(
+    number: int,
+    arm: int,
+    parent: int,
+    server: tuple[Config, Config],
+    client: tuple[Config, Config],
+) -> dict[str, Any]:
+    """Return a row of the lineage; the pairs are values of the parent, and of its perturbed copy."""
+    row: dict[str, Any] = {"round": number, "arm": arm, "parent": parent}
+    for side, (old, new) in (("server", server), ("client", client)):
+        for name in new:
+            row |= {f"{side}/{name}": new[name], f"{side}/{name}/parent": old[name]}
+    return row

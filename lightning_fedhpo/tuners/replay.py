@@ -1,0 +1,95 @@
+"""Replay: train with the schedule of hyperparameters that another run has found.
+
+What population training finds is not one configuration but what an arm and its ancestors used, round by round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from os import PathLike
+from typing import Any
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.trajectory import checked, read_trajectory
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import Config, RoundContext, Suggestion
+
+
+class Replay(Tuner):
+    """Set client and server hyperparameters to what another run's best arm used in each round.
+
+    A run that is longer than the trajectory goes on with its last values.
+
+    Args:
+        trajectory: A run's ``trajectory.json``, or its ``fed.result.trajectory``.
+
+    Example:
+        >>> rounds = [{"server": {"lr": 1.0}, "client": {"lr": 0.1}}, {"server": {"lr": 0.5}, "client": {"lr": 0.05}}]
+        >>> Replay(rounds).client_names
+        ('lr',)
+    """
+
+    def __init__(self, trajectory: str | PathLike[str] | Sequence[Mapping[str, Any]]) -> None:
+        if isinstance(trajectory, str | PathLike):
+            self._rows = read_trajectory(trajectory)
+        else:
+            self._rows = checked(trajectory, "what was given")
+        self._of_clients = [[*row.get("clients", {}).values()] for row in self._rows]
+        own = {name for config in self._of_clients[0] for name in config}
+        self.client_names = tuple(dict.fromkeys([*self._rows[0]["client"], *sorted(own)]))
+
+    def plan(self, arms: int | None, rounds: int | None) -> None:
+        """Say where the run goes beyond the trajectory."""
+        if rounds is not None and rounds > len(self._rows):
+            rank_zero_warn(
+                f"the trajectory has {len(self._rows)} rounds and the run {rounds}: its last values are used from "
+                f"round {len(self._rows)} on."
+            )
+
+    def server(self, arm: int, seed: int) -> Config:
+        """Return the first round's server values."""
+        return dict(self._rows[0]["server"])
+
+    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
+        """Set the server's values of the round, and give every client the clients'."""
+        arm.server.update(self._rows[self._place(arm)]["server"])
+        return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
+
+    def best(self, arm: Arm) -> Config:
+        """Return the clients' values of the arm's next round."""
+        return dict(self._rows[self._place(arm)]["client"])
+
+    def clients(self, arm: Arm) -> Sequence[Config]:
+        """Return each client's own values, where the trajectory has them."""
+        return self._of_clients[self._place(arm)]
+
+    def deployed(self, arm: Arm, client: int, seed: int) -> Config:
+        """Return a client's values of the arm's next round."""
+        own = self.clients(arm)
+        if own and client >= len(own):
+            raise ValueError(f"the trajectory has configurations for {len(own)} clients, this run has more.")
+        return {**self.best(arm), **(own[client] if own else {})}
+
+    def trial(self, seed: int) -> Config:
+        """Return the first round's values."""
+        return {**self._rows[0]["client"], **(self._of_clients[0][0] if self._of_clients[0] else {})}
+
+    def contrast(self, name: str) -> tuple[Any, Any] | None:
+        """Return two values of a hyperparameter among all rounds, as far apart as they are."""
+        values = [row["client"][name] for row in self._rows if name in row["client"]]
+        values += [config[name] for several in self._of_clients for config in several if name in config]
+        ends = (min(values), max(values)) if all(map(is_number, values)) else (values[0], values[-1])
+        return ends if ends[0] != ends[1] else None
+
+    def identity(self) -> dict[str, Any]:
+        """Return a hash of the trajectory."""
+        text = json.dumps(self._rows, sort_keys=True)
+        return {"name": "Replay", "trajectory": blake2b(text.encode(), digest_size=8).hexdigest()}
+
+    def _place(self, arm: Arm) -> int:
+        return min(arm.rounds, len(self._rows) - 1)
