@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BARE_IMPORT = """
 import importlib.metadata, importlib.util, sys
 
-blocked = {"matplotlib", "joblib", "hydra_plugins", "optuna", "sklearn", "datasets", "pandas"}
+blocked = {"matplotlib", "joblib", "hydra_plugins", "optuna", "sklearn", "datasets", "pandas", "PIL"}
 
 class Without:
     def __init__(self, finder):
@@ -121,6 +121,8 @@ def test_constraints_pin_what_the_project_asks_for() -> None:
     ] == []
     pinned = {pin.partition("==")[0] for pin in pins}
     extras = PROJECT["project"]["optional-dependencies"]
-    asked = PROJECT["project"]["dependencies"] + [need for name in ("plot", "joblib", "dev") for need in extras[name]]
+    asked = PROJECT["project"]["dependencies"] + [
+        need for name in ("plot", "joblib", "data", "dev") for need in extras[name]
+    ]
     names = {re.split(r"[\[<>=]", need)[0] for need in asked} - {"lightning-fedhpo"}
     assert names <= pinned

@@ -7,7 +7,7 @@ from lightning_fedhpo.data.partition import Dirichlet, Iid, Natural, Quantity, S
 from lightning_fedhpo.data.parts import Part
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
-from lightning_fedhpo.data.vision import femnist
+from lightning_fedhpo.data.vision import cifar10, fashion_mnist, femnist, mnist
 
 __all__ = [
     "Assignment",
@@ -20,7 +20,10 @@ __all__ = [
     "Partition",
     "Quantity",
     "Shards",
+    "cifar10",
+    "fashion_mnist",
     "femnist",
+    "mnist",
     "synthetic_classification",
     "synthetic_images",
     "uniform",

@@ -1,17 +1,33 @@
-"""Image data sets with natural clients, read from local files."""
+"""Image data sets as federations, read from local files or from the Hugging Face hub.
+
+What has an official test part keeps it: clients train and validate on their shares of the training part, and are tested
+on their shares of the test part, which the same partition deals out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import TensorDataset
 
-from lightning_fedhpo.data.assignment import check_seed
+from lightning_fedhpo import seeding
+from lightning_fedhpo.data import idx
+from lightning_fedhpo.data.assignment import Partition, check_seed, dealt
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.grouping import even
+from lightning_fedhpo.data.hub import read_hub
+from lightning_fedhpo.data.image_files import read_image_files
 from lightning_fedhpo.data.partition import Natural
+from lightning_fedhpo.data.train_and_test import TrainAndTest
+
+WRITERS = ["qmnist-train-labels-idx2-int.gz", "qmnist-train-labels-idx2-int"]
 
 
 def femnist(
@@ -73,3 +89,137 @@ def femnist(
         server_fraction=server_fraction,
         seed=seed,
     )
+
+
+def mnist(
+    path: str | PathLike[str] | None,
+    partition: Partition,
+    *,
+    official_test: bool = True,
+    seed: int = 0,
+    **more: Any,
+) -> FederatedData:
+    """Read MNIST's digits: 60,000 for training and 10,000 for the test, 10 classes.
+
+    Where ``qmnist-train-labels-idx2-int`` (of QMNIST) lies beside the IDX files, ``Natural("writer")`` makes a client
+    of each of the 539 writers. The test part is of other writers: it is dealt out evenly. ``official_test=False`` tests
+    clients on their own handwriting.
+
+    Args:
+        path: A folder of IDX files or of ``train/<class>/`` and ``test/<class>/``, an ``.npz`` file, or None for the
+            Hugging Face hub.
+        partition: Who owns which example.
+        official_test: Whether clients are tested on shares of the test part, and `fractions` say how the training part
+            is split into training and validation. Without it the test part is not read, and clients' test examples
+            come from the training part too.
+        seed: Draws the partition and the splits.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`.
+
+    Returns:
+        Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
+    """
+    check_seed(seed)
+    parts = read_parts("ylecun/mnist", path, 28, test=official_test)
+    if isinstance(partition, Natural) and isinstance(partition.by, str) and partition.by == "writer":
+        add_writers(parts, read_writers(path, parts["train"].tensors[1]), partition.min_size, seed)
+    return FederatedData(TrainAndTest(**parts), partition, seed=seed, **more)
+
+
+def fashion_mnist(
+    path: str | PathLike[str] | None, partition: Partition, *, official_test: bool = True, **more: Any
+) -> FederatedData:
+    """Read Fashion-MNIST: 60,000 pictures of clothes for training and 10,000 for the test, 10 classes.
+
+    Args:
+        path: A folder of IDX files or of ``train/<class>/`` and ``test/<class>/``, an ``.npz`` file, or None for the
+            Hugging Face hub.
+        partition: Who owns which example.
+        official_test: As for `mnist`.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `seed`.
+
+    Returns:
+        Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
+    """
+    parts = read_parts("zalando-datasets/fashion_mnist", path, 28, test=official_test)
+    return FederatedData(TrainAndTest(**parts), partition, **more)
+
+
+def cifar10(
+    path: str | PathLike[str] | None,
+    partition: Partition,
+    *,
+    size: int = 32,
+    channels: int = 3,
+    official_test: bool = True,
+    **more: Any,
+) -> FederatedData:
+    """Read CIFAR-10: 50,000 photographs for training and 10,000 for the test, 10 classes.
+
+    Args:
+        path: A folder of the binary version (``data_batch_1.bin``, …) or of ``train/<class>/`` and ``test/<class>/``,
+            an ``.npz`` file, or None for the Hugging Face hub.
+        partition: Who owns which example.
+        size: Height and width: below 32 the middle is kept, 24 in McMahan et al. (2017).
+        channels: 3, or 1 to make the photographs grey.
+        official_test: As for `mnist`.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `seed`.
+
+    Returns:
+        Clients of pairs ``(x, y)``: images of shape (channels, size, size) between 0 and 1.
+    """
+    if channels not in (1, 3):
+        raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
+    parts = read_parts("uoft-cs/cifar10", path, 32, channels=channels, crop=size, test=official_test)
+    return FederatedData(TrainAndTest(**parts), partition, **more)
+
+
+def read_parts(
+    hub: str, path: str | PathLike[str] | None, size: int, *, channels: int = 1, crop: int | None = None, test: bool
+) -> dict[str, TensorDataset]:
+    """Return the parts of a set of ten classes as tensors.
+
+    Args:
+        hub: What the set is called on the Hugging Face hub.
+        path: Where its files are; None for the hub.
+        size: Height and width of its images.
+        channels: What to make of them: 1 for grey images, 3 for coloured ones.
+        crop: Height and width of the middle that is kept, None for all.
+        test: Whether to read the test part too.
+    """
+    read = read_hub(hub, channels, test) if path is None else read_image_files(path, channels, test)
+    for part in read.values():
+        if part.images.shape[1:3] != (size, size):
+            height, width = part.images.shape[1:3]
+            raise ValueError(
+                f"the images of {hub.partition('/')[2]} are {size}x{size}, those of {part.source} are "
+                f"{height}x{width}: is this another data set?"
+            )
+    return {name: TensorDataset(*part.tensors(channels, crop or size, classes=10)) for name, part in read.items()}
+
+
+def read_writers(path: str | PathLike[str] | None, labels: Tensor) -> NDArray[np.int64]:
+    """Return who wrote each of MNIST's training digits: the third column of QMNIST's table; the first has the label."""
+    if path is None:
+        raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
+    file = idx.find(Path(path), WRITERS)
+    table = idx.read_idx(file)
+    if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels.numpy()):
+        raise ValueError(
+            f"{file.name} must have a row for each training digit with its label first and its writer third, it has "
+            f"{table.shape} numbers, and labels that are not those of the {len(labels)} digits: is it of another set?"
+        )
+    return table[:, 2].astype(np.int64)
+
+
+def add_writers(parts: dict[str, TensorDataset], writers: NDArray[np.int64], min_size: int, seed: int) -> None:
+    """Give the parts a column ``writer``: a partition finds it as an attribute.
+
+    The test part's own writers have no training digits: it is dealt evenly to those who have enough of them.
+    """
+    parts["train"].writer = writers  # type: ignore[attr-defined]  # a column, as torchvision's sets have `targets`
+    if "test" in parts:
+        names, counts = np.unique(writers, return_counts=True)
+        names = names[counts >= min_size]
+        shares = even(len(parts["test"]), len(names))
+        owners = names[dealt(seeding.rng(seed, seeding.PARTITION), shares)]
+        parts["test"].writer = owners  # type: ignore[attr-defined]

@@ -1,0 +1,85 @@
+"""IDX files: the format of MNIST, and of the sets that are made like it (Fashion-MNIST, EMNIST, QMNIST).
+
+LeCun, Cortes and Burges, "The MNIST Database of Handwritten Digits": two zero bytes, a byte for the type of the
+numbers, a byte for the number of dimensions, each dimension as a big-endian integer of four bytes, and the numbers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.data.labelled_images import LabelledImages
+
+TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+PREFIXES = {"train": "train", "test": "t10k"}
+GZIP = b"\x1f\x8b"
+
+
+def names(split: str, kind: str, dimensions: int) -> list[str]:
+    """Return what a file of a set may be called.
+
+    >>> names("test", "labels", 1)
+    ['t10k-labels-idx1-ubyte.gz', 't10k-labels-idx1-ubyte', 't10k-labels.idx1-ubyte']
+    """
+    stem = f"{PREFIXES[split]}-{kind}"
+    return [f"{stem}-idx{dimensions}-ubyte.gz", f"{stem}-idx{dimensions}-ubyte", f"{stem}.idx{dimensions}-ubyte"]
+
+
+def find(folder: Path, candidates: Sequence[str]) -> Path:
+    """Return the first of the files that exists."""
+    for name in candidates:
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"no file {' or '.join(candidates)} in {folder}.")
+
+
+def read_idx(path: Path) -> NDArray[Any]:
+    """Return the array of an IDX file, compressed by gzip or not.
+
+    Raises:
+        ValueError: If it is none, or shorter or longer than it says.
+    """
+    raw = path.read_bytes()
+    if raw[:2] == GZIP:
+        try:
+            raw = gzip.decompress(raw)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path.name} is truncated or damaged ({error}): download it again.") from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in TYPES:
+        raise ValueError(
+            "an IDX file begins with two zero bytes, a type and a number of dimensions, "
+            f"{path.name} begins with {raw[:4].hex(' ') or 'nothing'}: it is another kind of file."
+        )
+    kind, dimensions = np.dtype(TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * dimensions
+    shape = tuple(int.from_bytes(raw[place : place + 4], "big") for place in range(4, start, 4))
+    expected = start + math.prod(shape) * kind.itemsize
+    if len(raw) != expected:
+        raise ValueError(
+            f"{path.name} must have {expected} bytes by its header (shape {shape}), it has {len(raw)}: download it "
+            "again."
+        )
+    return np.frombuffer(raw, kind, offset=start).reshape(shape)
+
+
+def read_idx_images(folder: Path, test: bool = True) -> dict[str, LabelledImages]:
+    """Return the training part of a set, and its test part.
+
+    Args:
+        folder: Where ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
+            ``t10k-labels-idx1-ubyte`` are, with or without ``.gz``.
+        test: Whether to read the test part too.
+    """
+    parts = {}
+    for split in ("train", "test") if test else ("train",):
+        images, labels = find(folder, names(split, "images", 3)), find(folder, names(split, "labels", 1))
+        parts[split] = LabelledImages(read_idx(images), read_idx(labels), f"{images.name} with {labels.name}")
+    return parts

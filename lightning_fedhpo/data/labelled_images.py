@@ -1,0 +1,82 @@
+"""Images with labels as a file holds them, and as the tensors that models take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+"""What red, green and blue count in a grey image (ITU-R BT.601, as Pillow has it)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """What a reader returns for the training part, or for the test part.
+
+    Args:
+        images: Bytes, n x height x width, or n x height x width x 3 with colours.
+        labels: An integer for each.
+        source: What they were read from, for messages.
+
+    Example:
+        >>> part = LabelledImages(np.full((5, 4, 4), 255, "uint8"), np.arange(5), "an example")
+        >>> x, y = part.tensors(channels=1, size=2, classes=5)
+        >>> x.shape, x.max().item(), y.tolist()
+        (torch.Size([5, 1, 2, 2]), 1.0, [0, 1, 2, 3, 4])
+    """
+
+    images: NDArray[Any]
+    labels: NDArray[Any]
+    source: str
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        coloured = images.ndim == 4 and images.shape[3] == 3
+        if images.dtype != np.uint8 or not (images.ndim == 3 or coloured):
+            raise ValueError(
+                "images must be bytes (uint8) of shape n x height x width, or n x height x width x 3 with colours, "
+                f"{self.source} has {images.dtype} of shape {images.shape}."
+            )
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(labels) != len(images):
+            raise ValueError(
+                f"every image needs one integer label, {self.source} has {len(images)} images and labels of "
+                f"{labels.dtype} of shape {labels.shape}: are these files of one set?"
+            )
+
+    def tensors(self, channels: int, size: int, classes: int) -> tuple[Tensor, Tensor]:
+        """Return the middle of the images as floats from 0 to 1, and the labels.
+
+        Args:
+            channels: 1 for grey images, 3 for coloured ones. Coloured ones can be made grey.
+            size: Height and width of what is kept.
+            classes: Labels are below this number.
+
+        Returns:
+            Tensors of shape (n, channels, size, size) and (n,).
+        """
+        _, height, width, *colours = self.images.shape
+        if channels == 3 and not colours:
+            raise ValueError(f"images with 3 channels are needed, those of {self.source} are grey.")
+        if size > min(height, width):
+            raise ValueError(
+                f"`size` must be at most that of the images, got {size}, {self.source} has {height}x{width}."
+            )
+        unknown = np.unique(self.labels[(self.labels < 0) | (self.labels >= classes)])
+        if unknown.size:
+            raise ValueError(
+                f"labels must be from 0 to {classes - 1}, {self.source} has unknown classes: "
+                f"{', '.join(str(label) for label in unknown[:5])}{', …' if unknown.size > 5 else ''}."
+            )
+        top, left = (height - size) // 2, (width - size) // 2
+        middle = self.images[:, top : top + size, left : left + size]
+        if channels == 3:
+            middle = np.ascontiguousarray(middle.transpose(0, 3, 1, 2))  # while a number is one byte
+        x = np.true_divide(middle, 255, dtype=np.float32)
+        if channels == 1:
+            x = (x @ LUMA if colours else x)[:, None]
+        return torch.from_numpy(x), torch.from_numpy(self.labels.astype(np.int64))

@@ -1,0 +1,189 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Shards, cifar10, fashion_mnist, mnist
+from lightning_fedhpo.data.image_files import read_image_files
+from lightning_fedhpo.models import MLP
+from lightning_fedhpo.testing import quiet_trainer
+from tests.data.image_sets import SHARED, digits, photographs, write_batches, write_idx, write_writers
+
+
+def held(data: FederatedData, split: str) -> torch.Tensor:
+    """All clients' images of a split, in the order of the file."""
+    x = data.dataset(split).tensors[0]
+    return x[np.sort(data.order(split))]
+
+
+def counts(data: FederatedData, split: str) -> np.ndarray:
+    """How often each client has each class."""
+    labels = np.asarray(data.labels(split))
+    return np.stack([np.bincount(labels[data.indices(c, split)], minlength=10) for c in range(len(data))])
+
+
+@pytest.mark.parametrize("make", [mnist, fashion_mnist])
+def test_the_official_test_part_stays_the_test(tmp_path: Path, make: Any):
+    data = make(write_idx(tmp_path, train=90, test=20), Iid(5), fractions=(0.6, 0.3, 0.1))
+    assert torch.equal(held(data, "test")[:, 0], torch.tensor(digits(20)[0] / 255.0, dtype=torch.float32))
+    assert data.dataset("val") is data.dataset("train")
+    both = np.sort(np.concatenate([data.order("train"), data.order("val")]))
+    assert both.tolist() == list(range(90))  # each training example once, and none is left out
+    # 18 of 90 each, in the ratio of 0.6 to 0.3.
+    assert data.sizes("train").tolist() == [12] * 5 and data.sizes("val").tolist() == [6] * 5
+    x, y = data.examples(0).slice(0, 3)
+    assert x.shape == (3, 1, 28, 28) and y.dtype == torch.int64
+    assert data.batch_size == 32 and data.eval_batch_size == 512
+
+
+def test_without_the_official_test_clients_test_on_their_own(tmp_path: Path):
+    write_idx(tmp_path, train=100)
+    with pytest.raises(FileNotFoundError, match="no file t10k-images-idx3-ubyte.gz or "):
+        fashion_mnist(tmp_path, Iid(5))
+    data = fashion_mnist(tmp_path, Iid(5), official_test=False, fractions=(0.5, 0.25, 0.25))
+    assert [int(data.sizes(split).sum()) for split in ("train", "val", "test")] == [50, 25, 25]
+    assert len(np.unique(np.concatenate([data.order(split) for split in ("train", "val", "test")]))) == 100
+
+
+def test_the_test_part_is_dealt_by_the_same_rule(tmp_path: Path):
+    write_idx(tmp_path, train=600, test=300)
+    data = fashion_mnist(tmp_path, Dirichlet(6, alpha=0.3), fractions=(0.9, 0.1, 0), seed=3)
+    whole = counts(data, "train") + counts(data, "val")
+    assert whole.max(axis=0).mean() > 30, "classes are skewed: 60 examples of 6 clients would be 10 each"
+    # Every class has half as many test examples: a client's share of them is half, up to rounding.
+    assert np.abs(counts(data, "test") - whole / 2).max() <= 1
+    shards = fashion_mnist(tmp_path, Shards(10, classes_per_client=2))
+    assert ((counts(shards, "test") > 0) == (counts(shards, "train") > 0)).all()
+
+
+def test_arguments_of_federated_data_go_through(tmp_path: Path):
+    write_idx(tmp_path, train=60, test=20)
+    data = fashion_mnist(tmp_path, Iid(3), batch_size=7, eval_batch_size=9, seed=1)
+    assert (data.batch_size, data.eval_batch_size, data.seed) == (7, 9, 1)
+    other = mnist(tmp_path, Iid(3), seed=2)
+    assert other.seed == 2 and not np.array_equal(data.order(), other.order())
+    with pytest.raises(TypeError, match="nonsense"):
+        fashion_mnist(tmp_path, Iid(3), nonsense=1)
+
+
+def test_a_model_trains_on_it(tmp_path: Path):
+    data = fashion_mnist(write_idx(tmp_path, train=60, test=20), Iid(4))
+    fed = FederatedLoop(cohort=2, executor="sequential")
+    trainer, model = quiet_trainer(1, fed), MLP(hidden=4)
+    trainer.fit(model, datamodule=data)
+    tested = fed.evaluate(trainer, model, data)["global"]
+    x, y = (torch.from_numpy(part) for part in digits(20))
+    model.eval()
+    with torch.no_grad():
+        right = (model(x[:, None] / 255.0).argmax(1) == y).float().mean()
+    assert tested["test_acc"] == pytest.approx(right.item()), "the global test is that of the official part"
+
+
+def test_by_writer(tmp_path: Path):
+    write_idx(tmp_path, train=60, test=21)
+    writers = np.random.default_rng(0).permutation([7] * 20 + [3] * 20 + [5] * 18 + [9] * 2).tolist()
+    write_writers(tmp_path, writers)
+    data = mnist(tmp_path, Natural("writer", min_size=3, below="drop"))
+    assert data.names.tolist() == [3, 5, 7]
+    for client, name in enumerate(data.names):
+        own = np.concatenate([data.indices(client, split) for split in ("train", "val")])
+        assert sorted(own.tolist()) == np.flatnonzero(np.array(writers) == name).tolist()
+    assert data.sizes("test").tolist() == [7, 7, 7], "all of the test part, by none of these writers"
+    assert sorted(data.order("test").tolist()) == list(range(21))
+    other = mnist(tmp_path, Natural("writer", min_size=3, below="drop"), seed=1)
+    assert not np.array_equal(other.order("test"), data.order("test"))
+
+    own = mnist(tmp_path, Natural("writer"), official_test=False)
+    assert own.dataset("test") is own.dataset("train") and own.sizes("test").tolist() == [2, 2, 2, 0]
+
+
+def test_writers_that_do_not_fit_are_refused(tmp_path: Path):
+    write_idx(tmp_path, train=60)
+    with pytest.raises(FileNotFoundError, match="no file qmnist-train-labels-idx2-int.gz or qmnist-train-labels-idx2"):
+        mnist(tmp_path, Natural("writer"), official_test=False)
+    write_writers(tmp_path, [1] * 59)
+    with pytest.raises(ValueError, match=r"its writer third, it has \(59, 8\) numbers, and labels .* of the 60 digits"):
+        mnist(tmp_path, Natural("writer"), official_test=False)
+    write_writers(tmp_path, [1] * 60, labels=digits(60)[1][::-1])
+    with pytest.raises(ValueError, match="is it of another set"):
+        mnist(tmp_path, Natural("writer"), official_test=False)
+
+
+def test_cifar10_whole_cropped_and_grey(tmp_path: Path):
+    write_batches(tmp_path, each=4, test=6)
+    images, labels = photographs(20)
+    expected = torch.tensor(images.transpose(0, 3, 1, 2) / 255.0, dtype=torch.float32)
+    whole = cifar10(tmp_path, Iid(2))
+    assert torch.equal(held(whole, "train"), expected[np.sort(whole.order("train"))])
+    assert whole.labels("train").tolist() == labels.tolist() and int(whole.sizes("test").sum()) == 6
+    cropped = cifar10(tmp_path, Iid(2), size=24)
+    assert torch.equal(cropped.dataset("train").tensors[0], expected[:, :, 4:28, 4:28])
+    grey = cifar10(tmp_path, Iid(2), channels=1).dataset("train").tensors[0]
+    assert torch.allclose(grey[:, 0], expected.permute(0, 2, 3, 1) @ torch.tensor([0.299, 0.587, 0.114]), atol=1e-6)
+
+
+def test_wrong_arguments_and_files(tmp_path: Path):
+    write_batches(tmp_path / "cifar")
+    write_idx(tmp_path / "digits", train=20, test=10)
+    with pytest.raises(ValueError, match="images of mnist are 28x28, those of .* are 32x32: is this another data set"):
+        mnist(tmp_path / "cifar", Iid(2))
+    with pytest.raises(ValueError, match="images of cifar10 are 32x32, those of .* are 28x28"):
+        cifar10(tmp_path / "digits", Iid(2))
+    with pytest.raises(ValueError, match="`channels` must be 3, or 1 for grey images, got 2"):
+        cifar10(tmp_path / "cifar", Iid(2), channels=2)
+    with pytest.raises(ValueError, match="`size` must be at most that of the images, got 40"):
+        cifar10(tmp_path / "cifar", Iid(2), size=40)
+    with pytest.raises(ValueError, match="`seed` must be"):
+        mnist(tmp_path / "digits", Iid(2), seed=-1)
+    file = tmp_path / "cifar" / "data_batch_1.bin"
+    file.write_bytes(bytes([10]) + file.read_bytes()[1:])
+    with pytest.raises(ValueError, match="labels must be from 0 to 9, the train part in .* has unknown classes: 10"):
+        cifar10(tmp_path / "cifar", Iid(2))
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "size"),
+    [
+        (mnist, "ylecun/mnist", 28),
+        (fashion_mnist, "zalando-datasets/fashion_mnist", 28),
+        (cifar10, "uoft-cs/cifar10", 32),
+    ],
+)
+def test_without_a_path_it_comes_from_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, name: str, size: int
+):
+    """What is asked of `datasets`; tests/data/test_hub.py has what becomes of its answer."""
+    asked = []
+    folder = write_idx(tmp_path / "a", train=30, test=10) if size == 28 else write_batches(tmp_path / "b")
+
+    def answer(hub_name: str, channels: int, test: bool) -> Any:
+        asked.append((hub_name, channels, test))
+        return read_image_files(folder, channels, test)
+
+    monkeypatch.setattr("lightning_fedhpo.data.vision.read_hub", answer)
+    data = make(None, Iid(2))
+    assert asked == [(name, 3 if size == 32 else 1, True)] and int(data.sizes("test").sum()) > 0
+    make(None, Iid(2), official_test=False)
+    assert asked[-1][2] is False
+    if make is mnist:
+        with pytest.raises(ValueError, match="which the hub has not: give a `path`"):
+            mnist(None, Natural("writer"))
+
+
+@pytest.mark.skipif(not (SHARED / "fashion-mnist").is_dir(), reason="Fashion-MNIST is not beside the project")
+def test_fashion_mnist_by_dirichlet():
+    data = fashion_mnist(SHARED / "fashion-mnist", Dirichlet(100, alpha=0.5, min_size=10))
+    assert len(data) == 100
+    assert int(data.sizes("train").sum() + data.sizes("val").sum()) == 60000 and int(data.sizes("test").sum()) == 10000
+    whole = counts(data, "train") + counts(data, "val")
+    assert np.abs(counts(data, "test") - whole / 6).max() <= 1  # 1,000 test examples a class for 6,000
+
+
+@pytest.mark.skipif(not (SHARED / "mnist").is_dir(), reason="MNIST is not beside the project")
+def test_mnist_by_writer():
+    data = mnist(SHARED / "mnist", Natural("writer"), official_test=False)
+    assert len(data) == 539
+    assert sum(int(data.sizes(split).sum()) for split in ("train", "val", "test")) == 60000
