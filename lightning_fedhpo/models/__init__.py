@@ -1,5 +1,6 @@
 """Small reference modules: the models of the papers. A new one is exported here."""
 
+from lightning_fedhpo.models.cifar_cnn import CifarCNN
 from lightning_fedhpo.models.classifier import Classifier
 from lightning_fedhpo.models.cnn import CNN
 from lightning_fedhpo.models.lenet import LeNet
@@ -7,4 +8,4 @@ from lightning_fedhpo.models.linear import Linear
 from lightning_fedhpo.models.lstm import LSTM
 from lightning_fedhpo.models.mlp import MLP
 
-__all__ = ["CNN", "LSTM", "MLP", "Classifier", "LeNet", "Linear"]
+__all__ = ["CNN", "LSTM", "MLP", "CifarCNN", "Classifier", "LeNet", "Linear"]

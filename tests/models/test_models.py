@@ -4,7 +4,7 @@ from lightning import seed_everything
 from torch import nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, models
-from lightning_fedhpo.models import CNN, LSTM, MLP, LeNet, Linear
+from lightning_fedhpo.models import CNN, LSTM, MLP, CifarCNN, LeNet, Linear
 from lightning_fedhpo.testing import quiet_trainer
 
 SMALL = {
@@ -12,9 +12,10 @@ SMALL = {
     MLP: {"features": 6, "classes": 3, "hidden": 4},
     LeNet: {"channels": 3, "size": 12, "classes": 3},
     CNN: {"channels": 1, "size": 8, "classes": 3, "hidden": 5},
+    CifarCNN: {"channels": 3, "size": 6, "classes": 3},
     LSTM: {"vocabulary": 7, "embedding": 3, "hidden": 5},
 }
-SHAPES = {Linear: (6,), MLP: (6,), LeNet: (3, 12, 12), CNN: (1, 8, 8)}
+SHAPES = {Linear: (6,), MLP: (6,), LeNet: (3, 12, 12), CNN: (1, 8, 8), CifarCNN: (3, 6, 6)}
 KINDS = list(SMALL)
 
 
@@ -58,6 +59,9 @@ def test_plain_sgd_with_the_arguments_given(kind: type):
 def test_dropout_reaches_its_layers_and_changes_the_training(kind: type):
     data = FederatedData(batch(kind, 40), Iid(4))
 
+    built = [layer.p for layer in kind(**SMALL[kind], dropout=0.3).modules() if isinstance(layer, nn.Dropout)]
+    assert built and set(built) == {0.3}
+
     def weights(dropout: float) -> torch.Tensor:
         seed_everything(1, verbose=False)
         model = kind(**SMALL[kind])
@@ -89,14 +93,26 @@ def test_sizes_of_the_papers():
     # Of 3x32x32 only the first layer has more: 25 weights for each of two more channels.
     assert size(LeNet(channels=3, size=32)) == size(LeNet()) + 2 * 25 * 6
     assert size(CNN()) == 26 * 32 + (32 * 25 + 1) * 64 + (7 * 7 * 64 + 1) * 2048 + 2049 * 62
+    convolutions = (25 * 3 + 1) * 64 + (25 * 64 + 1) * 64
+    linear = (6 * 6 * 64 + 1) * 384 + (384 + 1) * 192 + (192 + 1) * 10
+    assert size(CifarCNN(size=24)) == convolutions + linear == 1_068_298
+    # Whole images leave 8x8 pixels instead of 6x6 to the first linear layer.
+    assert size(CifarCNN()) - size(CifarCNN(size=24)) == (8 * 8 - 6 * 6) * 64 * 384
     first, second = 4 * 256 * (8 + 256 + 2), 4 * 256 * (256 + 256 + 2)
     assert size(LSTM()) == 80 * 8 + first + second + 257 * 80
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (1, 12), (2, 17)])
 def test_images_of_many_sizes(channels: int, size: int):
-    for kind in (LeNet, CNN):
+    for kind in (LeNet, CNN, CifarCNN):
         assert kind(channels, size, 5)(torch.zeros(2, channels, size, size)).shape == (2, 5)
+
+
+def test_what_the_models_take_by_default_is_what_the_data_sets_have():
+    for kind in (MLP, Linear, LeNet):
+        assert kind()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert CifarCNN()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert LeNet(channels=3, size=32)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
 def test_a_label_for_every_character():
@@ -124,6 +140,7 @@ def test_a_wrong_shape_is_explained():
     [
         (lambda: LeNet(size=11), "`size`.*at least 12, got 11"),
         (lambda: CNN(size=3), "`size`.*at least 4, got 3"),
+        (lambda: CifarCNN(size=5), "`size`.*at least 6, got 5"),
         (lambda: Linear(features=0), "`features` must be at least 1"),
         (lambda: MLP(hidden=0), "`hidden` must be at least 1"),
         (lambda: LSTM(layers=0), "`layers` must be at least 1"),
