@@ -19,13 +19,15 @@ def grey(number: int, size: int = 6) -> np.ndarray:
 
 
 def test_a_label_is_the_place_of_its_folder(tmp_path: Path):
-    shirt = [save(tmp_path / "train/shirt" / f"{name}.png", grey(n)) for n, name in enumerate("ab")]
+    names = "hbgeacfd"
+    written = {name: save(tmp_path / "train/shirt" / f"{name}.png", grey(n)) for n, name in enumerate(names)}
+    shirt = [written[name] for name in sorted(names)]
     bag = save(tmp_path / "train/bag/z.PNG", grey(5))
     tested = save(tmp_path / "test/shirt/t.png", grey(7))
     (tmp_path / "train/bag/notes.txt").write_text("no image")
     (tmp_path / "train/.cache").mkdir()
     parts = read_image_folder(tmp_path, channels=1)
-    assert parts["train"].labels.tolist() == [0, 1, 1]  # bag, shirt
+    assert parts["train"].labels.tolist() == [0] + [1] * 8  # bag, shirt
     assert np.array_equal(parts["train"].images, np.stack([bag, *shirt]))
     assert parts["test"].labels.tolist() == [1] and np.array_equal(parts["test"].images[0], tested)
 

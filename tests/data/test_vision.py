@@ -137,7 +137,7 @@ def test_wrong_arguments_and_files(tmp_path: Path):
     with pytest.raises(ValueError, match="`size` must be at most that of the images, got 40"):
         cifar10(tmp_path / "cifar", Iid(2), size=40)
     with pytest.raises(ValueError, match="`seed` must be"):
-        mnist(tmp_path / "digits", Iid(2), seed=-1)
+        mnist(tmp_path / "nowhere", Iid(2), seed=-1)  # before anything is read
     file = tmp_path / "cifar" / "data_batch_1.bin"
     file.write_bytes(bytes([10]) + file.read_bytes()[1:])
     with pytest.raises(ValueError, match="labels must be from 0 to 9, the train part in .* has unknown classes: 10"):
