@@ -174,7 +174,9 @@ def readable(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE)
-    return ours and isinstance(error, ValueError | TypeError)
+    return ours and isinstance(
+        error, ValueError | TypeError | FileNotFoundError | ModuleNotFoundError | ConnectionError
+    )
 
 
 @hydra.main(version_base="1.3", config_path="pkg://lightning_fedhpo.conf", config_name="config")

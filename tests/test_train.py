@@ -217,6 +217,11 @@ def test_which_errors_are_told_in_one_line(tmp_path: Path):
     assert readable(error_of("ckpt_path=nowhere.ckpt"))
     assert readable(error_of("+trainer.overfit_batches=2"))
     assert readable(error_of("data=synthetic_images", "~data.features", "model.features=5"))
+    cfg = configured(tmp_path)
+    cfg.data = {"_target_": "lightning_fedhpo.data.mnist", "path": "nowhere", "partition": None}
+    with pytest.raises(FileNotFoundError, match="`path` must be an .npz file, or a folder") as missing:
+        train(cfg)
+    assert readable(missing.value)
     assert not readable(error_of(f"+callbacks.stop._target_={__name__}.Fails"))
     assert not readable(ValueError("raised by nobody"))
 
