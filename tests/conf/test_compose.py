@@ -12,9 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.assembly import build, callbacks, loggers, searching
+from tests.data.image_sets import write_batches, write_idx, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", "trainer", "logger", "executor"]
+EXPERIMENTS = "experiment"  # whole set-ups, which nothing has by default: +experiment=<name>
 
 
 def characters(folder: Path) -> str:
@@ -22,6 +24,11 @@ def characters(folder: Path) -> str:
     file = folder / "characters.npz"
     np.savez(file, x=np.zeros((20, 28, 28), "uint8"), y=np.arange(20), writer=np.repeat([0, 1], 10))
     return str(file)
+
+
+def images(folder: Path) -> str:
+    """Write a set of digits, 20 of each."""
+    return str(write_idx(folder, train=200, test=50))
 
 
 def options(group: str) -> list[str]:
@@ -59,9 +66,9 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_groups_are_those_of_the_contract():
     assert sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "_.") == sorted(
-        GROUPS
+        [*GROUPS, EXPERIMENTS]
     )
-    assert all(options(group) for group in GROUPS)
+    assert all(options(group) for group in [*GROUPS, EXPERIMENTS])
 
 
 def test_the_default_is_fedex_in_successive_halving(whole):
@@ -82,6 +89,10 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
     cfg = composed(option)
     if option == "data=femnist":
         cfg.data.path = characters(tmp_path)
+    if option in ("data=mnist", "data=fashion_mnist"):
+        cfg.data.path = images(tmp_path)
+    if option == "data=cifar10":
+        cfg.data.path = str(write_batches(tmp_path))
     if option.startswith("space=") and cfg.space is not None:
         assert build(cfg, "space").client
         cfg.space = None  # nobody in this run has a use for one
@@ -133,6 +144,58 @@ def test_pieces_add_up(composed):
 def test_models_take_the_shape_of_the_data(composed):
     assert composed("data=synthetic", "data.features=7", "data.classes=3", "model=linear").model.features == 7
     assert composed("data=synthetic_images", "data.size=16", "model=lenet").model.size == 16
+
+
+def test_models_take_the_shape_of_the_images(composed, tmp_path: Path):
+    for model in ("cifar_cnn", "lenet", "cnn"):
+        sizes = composed("data=cifar10", f"model={model}").model
+        assert (sizes.channels, sizes.size) == (3, 32)
+    assert composed("data=cifar10", "data.size=24", "data.channels=1", "model=cifar_cnn").model.size == 24
+    assert composed("data=fashion_mnist", "model=lenet").model.channels == 1
+    for data, path, model in (
+        ("fashion_mnist", images(tmp_path / "digits"), "lenet"),
+        ("mnist", images(tmp_path / "digits"), "mlp"),
+        ("cifar10", str(write_batches(tmp_path / "photographs")), "cifar_cnn"),
+    ):
+        cfg = composed(f"data={data}", f"data.path={path}", "data/partition=iid", "data.partition.clients=2")
+        cfg.model = composed(f"data={data}", f"model={model}").model
+        x, _ = build(cfg, "data").examples(0).slice(0, 4)
+        assert build(cfg, "model")(x).shape == (4, 10)
+
+
+@pytest.mark.parametrize("partition", options("data/partition"))
+def test_images_are_shared_out_as_they_are_told(composed, tmp_path: Path, partition: str):
+    path = images(tmp_path)
+    write_writers(tmp_path, [1, 2, 3, 4] * 50)
+    choice = "by=writer" if partition == "natural" else "clients=4"
+    cfg = composed("data=mnist", f"data.path={path}", f"data/partition={partition}", f"data.partition.{choice}")
+    if partition == "shards":
+        cfg.data.partition.classes_per_client = 3  # 4 clients of 2 could not hold 10 classes
+    data = build(cfg, "data")
+    assert len(data) == 4 and type(data.partition).__name__.lower() == partition
+    assert int(data.sizes("train").sum() + data.sizes("val").sum()) == 200 and int(data.sizes("test").sum()) == 50
+
+
+@pytest.mark.parametrize("experiment", options(EXPERIMENTS))
+def test_every_experiment_is_a_run(whole, tmp_path: Path, experiment: str):
+    cfg = whole(f"+{EXPERIMENTS}={experiment}", f"data.path={images(tmp_path / 'digits')}")
+    assert not OmegaConf.missing_keys(cfg)
+    fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
+    search, *_ = searching(cfg)
+    assert search.rounds <= cfg.trainer.max_epochs
+    assert build(cfg, "trainer", callbacks=[fed, search, *callbacks(cfg, fed, tmp_path)], logger=False)
+    build(cfg, "data"), build(cfg, "model")
+
+
+def test_fedex_on_fashion_mnist(whole):
+    cfg = whole("+experiment=fedex_fashion_mnist", "data.path=here")
+    search, tuner = searching(cfg)
+    assert isinstance(search, SuccessiveHalving) and isinstance(tuner, FedEx)
+    assert search.eta**search.eliminations == cfg.tuner.configs == 9
+    assert search.rounds == cfg.trainer.max_epochs == 80 and search.spends <= 360
+    assert tuner.client_names == ("lr", "momentum", "weight_decay", "batch_size", "epochs", "dropout")
+    assert cfg.data._target_.endswith("fashion_mnist") and cfg.model._target_.endswith("MLP")
+    assert whole("+experiment=fedex_fashion_mnist", "data.partition.alpha=0.1").data.partition.alpha == 0.1
 
 
 def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
