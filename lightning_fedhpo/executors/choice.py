@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_fedhpo.executors.example import CannotBatchError
 from lightning_fedhpo.executors.fitness import vectorized
+from lightning_fedhpo.executors.programs import first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.executors.settings import MEGABYTE, Auto, Sequential, Setting, Vectorized
 from lightning_fedhpo.executors.tracing import compiler
@@ -85,7 +86,27 @@ def choose(
     monitor: str | None,
     plan: Plan,
 ) -> SequentialExecutor:
-    """Return the executor of a run, told with how many threads to compute where the user leaves it to us."""
+    """Return the executor of a run, told with how many threads to compute where the user leaves it to us.
+
+    An error of the choice itself leaves the run to the sequential executor, with a warning.
+    """
+    try:
+        return _chosen(setting, sequential, algorithm, limits, monitor, plan)
+    except Exception as error:
+        sequential.alike = False  # so that a resumed run is sequential, too
+        text = f"jobs run one after another: the choice of an executor failed ({first_line(error)})"
+        rank_zero_warn(f"executor: {text}.")
+        return _named(sequential, text)
+
+
+def _chosen(
+    setting: Setting,
+    sequential: SequentialExecutor,
+    algorithm: Algorithm,
+    limits: Limits,
+    monitor: str | None,
+    plan: Plan,
+) -> SequentialExecutor:
     if isinstance(setting, Sequential):
         return _named(sequential, "jobs run one after another, as asked for")
     module = sequential.local.module
@@ -175,7 +196,7 @@ def operations(sequential: SequentialExecutor, client: int) -> Operations:
             sequential.step_once(client)
     except Exception:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
-    counts = counter.get_flop_counts()["Global"]
+    counts = counter.get_flop_counts().get("Global", {})  # nothing where torch counts none of the operations
     return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))
 
 
