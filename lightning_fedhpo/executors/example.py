@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Number
 from typing import Any
 
@@ -26,17 +27,32 @@ class CannotBatchError(Exception):
     """A module or a run is of a kind that no batched computation can stand in for; its message says which."""
 
 
+def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
+    """Return the type of the numbers beside weights, such as rates and sums: the weights' own, or single precision.
+
+    >>> precision_of([torch.zeros(1, dtype=torch.float64)]), precision_of([torch.zeros(1, dtype=torch.float16)])
+    (torch.float64, torch.float32)
+    """
+    return reduce(torch.promote_types, (weight.dtype for weight in weights), torch.float32)
+
+
 class Capture:
     """Takes what a step logs for one example, in place of ``self.log``.
+
+    Args:
+        stage: The stage.
+        size: The examples of the batch.
+        dtype: The type of what is kept.
 
     Attributes:
         values: By name, the mean of what was logged.
         last_too: The names whose value of the last batch is logged beside the mean.
     """
 
-    def __init__(self, stage: str, size: int) -> None:
+    def __init__(self, stage: str, size: int, dtype: torch.dtype) -> None:
         self._stage = stage
         self._size = size
+        self._dtype = dtype
         self._logged: dict[str, list[Tensor]] = {}
         self.last_too: set[str] = set()
 
@@ -74,7 +90,10 @@ class Capture:
             raise CannotBatchError(f"it logs {name!r} with a fixed batch_size={batch_size}")
         if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
             raise CannotBatchError(f"it logs {name!r}, which is no single number")
-        number = value.detach().reshape(()).float() if isinstance(value, Tensor) else torch.tensor(float(value))  # type: ignore[arg-type]  # a Number has a float
+        if isinstance(value, Tensor):
+            number = value.detach().reshape(()).to(self._dtype)
+        else:
+            number = torch.tensor(float(value), dtype=self._dtype)  # type: ignore[arg-type]  # a Number has a float
         self._logged.setdefault(name, []).append(number)
         stepwise = on_step if on_step is not None else self._stage == "training"
         overall = on_epoch if on_epoch is not None else self._stage != "training"
@@ -155,6 +174,7 @@ class ExampleStep:
         self._stage = stage
         self._function = private.step_function(module, f"{stage}_step")
         self.weights = list(weights)
+        self.dtype = precision_of(weights)
         self._places = places_of(module, weights)
         self._keys = keys
         self._own = own
@@ -169,7 +189,7 @@ class ExampleStep:
         batch: Any = list(columns)
         if self._keys is not None:
             batch = dict(zip(self._keys, batch, strict=True))
-        capture = Capture(self._stage, len(columns[0]))
+        capture = Capture(self._stage, len(columns[0]), self.dtype)
         with private.logging_into(self.module, capture.log), self._holding(weights):
             output = self._function(batch, _NUMBER)
         loss = torch.zeros(())

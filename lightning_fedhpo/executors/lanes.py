@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Ints = NDArray[np.integer[Any]]
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,21 @@ def grouped(work: Sequence[Work], most: Callable[[int], int], exact: bool, wides
     return groups
 
 
-def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[Ints]], count: int = 0) -> Lanes:
+def lay_out(
+    work: Sequence[Work],
+    size: int,
+    orders: Callable[[Work], Sequence[Ints]],
+    count: int = 0,
+    dtype: DTypeLike = np.float32,
+) -> Lanes:
     """Lay jobs out, those with the most steps first.
 
     Args:
         work: The jobs.
         size: Places a batch has.
-        count: How many lanes there are at least; those without a job are done from the beginning.
         orders: Returns for each pass of a job the order of its examples.
+        count: How many lanes there are at least; those without a job are done from the beginning.
+        dtype: The type of shares and sizes.
 
     >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
     >>> lanes = lay_out(work, 2, lambda one: [np.arange(len(one.owned))] * one.epochs)
@@ -138,8 +145,8 @@ def lay_out(work: Sequence[Work], size: int, orders: Callable[[Work], Sequence[I
     steps = work[0].steps
     count = max(count, len(work))
     rows = np.full((count, steps, size), work[0].owned[0], dtype=np.int64)
-    shares = np.zeros((count, steps, size), dtype=np.float32)
-    sizes = np.zeros((count, steps), dtype=np.float32)
+    shares = np.zeros((count, steps, size), dtype=dtype)
+    sizes = np.zeros((count, steps), dtype=dtype)
     for lane, one in enumerate(work):
         pattern, counts = _pattern(one.used, one.batch_size, one.batches, size)
         rows[lane] = one.owned[0]
@@ -178,10 +185,9 @@ def _by_step(array: NDArray[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=4096)
 def _pattern(used: int, batch_size: int, batches: int, size: int) -> tuple[Floats, Floats]:
     """Return what examples weigh in the batches of a pass, and how many each has."""
-    counts = np.full(batches, min(batch_size, used), dtype=np.float32)
+    counts = np.full(batches, min(batch_size, used), dtype=np.float64)
     counts[-1] = used - (batches - 1) * batch_size
-    shares = (np.arange(size) < counts[:, None]) / counts[:, None]
-    return shares.astype(np.float32), counts
+    return (np.arange(size) < counts[:, None]) / counts[:, None], counts
 
 
 def _place(target: Ints, rows: Ints, batch_size: int) -> None:

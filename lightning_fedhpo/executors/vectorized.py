@@ -20,7 +20,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.executors.conditions import step_by_conditions
-from lightning_fedhpo.executors.example import CannotBatchError
+from lightning_fedhpo.executors.example import CannotBatchError, precision_of
 from lightning_fedhpo.executors.lanes import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
 from lightning_fedhpo.executors.programs import Programs, first_line
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
@@ -80,6 +80,7 @@ class VectorizedExecutor(SequentialExecutor):
         read = programs.added.read if programs.added else ()
         self._watched = Watched(self.local, self.state, self._algorithm, read)
         self._is_stale = False
+        self._dtype = precision_of(self.state.weights)
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
         self._exact = "batch_size" not in self.binding.names
         train, val = self.data.sizes("train"), self.data.sizes("val")
@@ -147,7 +148,7 @@ class VectorizedExecutor(SequentialExecutor):
         results: list[ClientResult | None] = [None] * len(jobs)
         for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):
             count = len(group) if self._exact else count_of_lanes(len(group))
-            lanes = lay_out(group, width, self._orders, count)
+            lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
             places = [one.place for one in group]
             filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
             trained = self._trained(
@@ -167,22 +168,22 @@ class VectorizedExecutor(SequentialExecutor):
     ) -> Trained:
         programs, count = self.programs, len(jobs)
         start = _stacked([arms[job.arm] for job in jobs])
-        own = [torch.tensor(column, dtype=torch.float32) for column in zip(*(s.own for s in settings), strict=True)]
+        own = [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
         scored = self._monitor is not None
         before = self._scores(start, own, jobs) if scored and context.needs_before else {}
         weights = [tensor.clone() for tensor in start] if programs.added else start
         received = [*start, *programs.added.stacked(self._algorithm, jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
-        sums = [torch.zeros(count) for _ in programs.logs["training"]]
-        last = [torch.zeros(count) for _ in programs.last_too]
+        sums = [torch.zeros(count, dtype=self._dtype) for _ in programs.logs["training"]]
+        last = [torch.zeros(count, dtype=self._dtype) for _ in programs.last_too]
         options = [np.array([s.options[group] for s in settings]) for group in range(len(programs.varying))]
         names = list(programs.update.options)
         varying = [
-            torch.from_numpy(options[group][:, names.index(name)].astype(np.float32))
+            torch.tensor(options[group][:, names.index(name)], dtype=self._dtype)
             for group, several in enumerate(programs.varying)
             for name in several
         ]
-        algorithm = [torch.tensor(c, dtype=torch.float32) for c in zip(*(s.algorithm for s in settings), strict=True)]
+        algorithm = [torch.tensor(c, dtype=self._dtype) for c in zip(*(s.algorithm for s in settings), strict=True)]
         coefficients = self._coefficients(lanes, options)
         keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
         rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
@@ -232,7 +233,7 @@ class VectorizedExecutor(SequentialExecutor):
         )
         rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
         names = self.programs.logs["validation"]
-        sums = [torch.zeros(len(jobs)) for _ in names]
+        sums = [torch.zeros(len(jobs), dtype=self._dtype) for _ in names]
         columns = self.programs.columns["validation"]
         for step in range(rows.shape[0]):
             inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
@@ -285,7 +286,7 @@ class VectorizedExecutor(SequentialExecutor):
             for name in self.programs.coefficients:
                 array = np.stack([one[name] for one in each])
                 array = np.where(busy, array, 0.0) if name in update.rates else array
-                tensors.append(torch.from_numpy(array.astype(np.float32)))
+                tensors.append(torch.from_numpy(array).to(self._dtype))
         return tensors
 
     def _lanes_at_once(self, width: int) -> int:
