@@ -179,7 +179,7 @@ class Binding:
     def _nothing(self, name: str) -> str:
         keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
         names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
-        names += ["dropout"] if self._dropouts() else []
+        names += ["dropout"] if dropouts(self._module) else []
         reason = ""
         if name == "dropout":
             reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."
@@ -240,17 +240,8 @@ class Binding:
 
         return Target(write_key, lambda: reference[key], place)
 
-    def _dropouts(self) -> list[tuple[nn.Module, str]]:
-        layers: list[tuple[nn.Module, str]] = []
-        for layer in self._module.modules():
-            if isinstance(layer, DROPOUTS):
-                layers.append((layer, "p"))
-            elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
-                layers.append((layer, "dropout"))
-        return layers
-
     def _dropout_target(self) -> Target | None:
-        layers = self._dropouts()
+        layers = dropouts(self._module)
         if not layers:
             return None
 
@@ -275,6 +266,17 @@ class Binding:
         first, place = layers[0]
         own = partial(put_back, held())
         return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", own, assign)
+
+
+def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return a module's dropout layers, each with the name of its probability."""
+    layers: list[tuple[nn.Module, str]] = []
+    for layer in module.modules():
+        if isinstance(layer, DROPOUTS):
+            layers.append((layer, "p"))
+        elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
+            layers.append((layer, "dropout"))
+    return layers
 
 
 def _attribute_target(module: nn.Module, path: str) -> Target:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import ranks
+from lightning_fedhpo import identity, ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arm import Arm
@@ -84,6 +84,7 @@ def check_options(
     target: str,
     executor: object,
     on_error: str,
+    on_difference: str,
     log_arms: str,
     cohort: int,
     epochs: int,
@@ -99,6 +100,7 @@ def check_options(
         "mode": (mode, ("min", "max")),
         "target": (target, ("personalized", "global", "server")),
         "on_error": (on_error, ("raise", "drop")),
+        "on_difference": (on_difference, ("raise", "warn")),
         "log_arms": (log_arms, ("best", "all")),
     }
     for name, (value, allowed) in choices.items():
@@ -271,8 +273,14 @@ def check_continued(prepared: Prepared, module: LightningModule, data: Federated
         raise ValueError(f"this Trainer is in the middle of a run on another federation: {way_out}")
 
 
-def check_checkpoint(checkpoint: Mapping[str, Any], key: str, present: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that this run cannot go on from."""
+def check_checkpoint(
+    checkpoint: Mapping[str, Any],
+    key: str,
+    present: Mapping[str, Any],
+    learning: Sequence[Callback | None],
+    on_difference: identity.OnDifference,
+) -> None:
+    """Refuse a checkpoint that this run cannot go on from; ``learning`` is the run's tuner and its search."""
     states = checkpoint.get("callbacks")
     if not states or not states.get(key):
         what = "holds weights only" if states is None else "was not written by a federated run"
@@ -280,18 +288,17 @@ def check_checkpoint(checkpoint: Mapping[str, Any], key: str, present: Mapping[s
             f"this checkpoint {what}: `ckpt_path` resumes a run of `FederatedLoop`. To start one from trained weights, "
             "load them into the module before `fit`."
         )
-    check_identity(states[key]["identity"], present)
+    lost = [one for one in learning if one is not None and one.state_dict() and one.state_key not in states]
+    identity.check(states[key]["identity"], present, on_difference, lost)
     check_whole(states[key]["torn"])
 
 
 def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
     """Refuse processes that have come to different runs."""
-    for rank, identity in enumerate(identities):
-        differing = [name for name, value in identities[0].items() if identity[name] != value]
+    for rank, own in enumerate(identities):
+        differing = [name for name, value in identities[0].items() if own[name] != value]
         if differing:
-            lines = "".join(
-                f"\n- {name}: {identities[0][name]!r} in the first, {identity[name]!r}" for name in differing
-            )
+            lines = "".join(f"\n- {name}: {identities[0][name]!r} in the first, {own[name]!r}" for name in differing)
             raise ranks.told(
                 ValueError(
                     f"all processes must have the same run, process {rank} has another one:{lines}\nMake data and "
@@ -316,16 +323,6 @@ def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
         raise ValueError(
             f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}"
             f"{'; ...' if len(wrong) > 5 else ''}. Resume with the module the run began with."
-        )
-
-
-def check_identity(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that was written by another run than this one continues."""
-    differing = [name for name in present if saved.get(name) != present[name]]
-    if differing:
-        lines = "".join(f"\n- {name}: {saved.get(name)!r} there, {present[name]!r} here" for name in differing)
-        raise ValueError(
-            f"the checkpoint belongs to another run:{lines}\nResume with the same settings, or start anew without it."
         )
 
 

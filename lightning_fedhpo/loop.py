@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import checks, machine, processes, ranks, seeding
+from lightning_fedhpo import checks, identity, machine, processes, ranks, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
@@ -68,6 +68,8 @@ class FederatedLoop(Callback):
         retrain: After the search, train the best configuration from the run's initial weights for so many rounds, in
             the same ``fit``. They stand apart in the ledger, the history and the logs, and are no part of a search's
             budget; ``max_epochs`` covers both. Without a search, what is tuned takes the rounds before them.
+        on_difference: What a checkpoint of a run with other settings does: ``"raise"``, or ``"warn"`` to go on from it
+            all the same.
         log_arms: Whose figures are logged beside every arm's score: those of the ``"best"`` arm, or those of ``"all"``
             live ones too, as ``arm/<i>/<name>``. The history has all of them anyway.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
@@ -90,6 +92,7 @@ class FederatedLoop(Callback):
 
     _prepared: Prepared | None
     _executor: SequentialExecutor
+    _begun: dict[str, Any]
     _jobs: list[Job]
     _metrics: dict[str, float]
 
@@ -108,6 +111,7 @@ class FederatedLoop(Callback):
         evaluate_at: int | Sequence[int] | None = None,
         evaluate_clients: int | None = None,
         on_error: Literal["raise", "drop"] = "raise",
+        on_difference: identity.OnDifference = "raise",
         log_arms: Literal["best", "all"] = "best",
         server_data: Any = None,
         retrain: int | None = None,
@@ -118,6 +122,7 @@ class FederatedLoop(Callback):
             target,
             executor,
             on_error,
+            on_difference,
             log_arms,
             cohort,
             epochs,
@@ -137,6 +142,7 @@ class FederatedLoop(Callback):
         self.epochs = epochs
         self.seed = seed
         self.on_error = on_error
+        self.on_difference = on_difference
         self.log_arms = log_arms
         self.server_data = server_data
         self.retrain = retrain
@@ -322,7 +328,13 @@ class FederatedLoop(Callback):
         private.share_jobs(trainer)
         self._release = private.guard_loading(
             pl_module,
-            lambda checkpoint: checks.check_checkpoint(checkpoint, self.state_key, self._identity()),
+            lambda checkpoint: checks.check_checkpoint(
+                checkpoint,
+                self.state_key,
+                self._identity() | identity.of_module(pl_module, self._tuned_names),
+                (self.tuner, self.search),
+                self.on_difference,
+            ),
             lambda checkpoint: checks.check_tensors(checkpoint["state_dict"], pl_module),
         )
 
@@ -330,6 +342,10 @@ class FederatedLoop(Callback):
         """Remember the optimizers as their author made them, before a checkpoint is loaded into them."""
         self._end_guard()
         self._optimizers = LocalOptimizers(trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
+        own = identity.of_optimizers(self._optimizers)
+        if self._saved:
+            identity.check(self._saved["identity"], own, self.on_difference)
+        self._begun = self._identity() | identity.of_module(pl_module, self._tuned_names) | own
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
@@ -342,8 +358,6 @@ class FederatedLoop(Callback):
         self._fitted = False
         self._settled = False
         saved = self._saved or {}
-        if saved:
-            checks.check_identity(saved["identity"], self._identity())
         known: dict[str, Any] = saved or self._found_out()
         settings = Settings(
             self.seed,
@@ -493,7 +507,7 @@ class FederatedLoop(Callback):
             return {}
         state = self._executor.state
         return {
-            "identity": self._identity(),
+            "identity": self._begun,
             "torn": self._torn,
             "names": list(state.names[0]),
             **self._found_out(),
@@ -527,6 +541,7 @@ class FederatedLoop(Callback):
             if part is not None and part.state_key in states:
                 part.load_state_dict(states[part.state_key])
         if self._saved:
+            self._begun = self._saved["identity"]
             self._start(trainer, module)
             self._conclude()
 
@@ -554,7 +569,12 @@ class FederatedLoop(Callback):
             "federation": self.data.fingerprint(),
             "server data": None if self._server is None else self._server.fingerprint,
             **{name: getattr(self, name) for name in SETTINGS},
+            **identity.of_settings(self._trainer, self.data),
         }
+
+    @property
+    def _tuned_names(self) -> list[str]:
+        return [*self.tuner.client_names, *(self.search.client_names if self.search is not None else ())]
 
     # ------------------------------------------------------------------ details
 

@@ -84,11 +84,11 @@ def _untouched(path: Path, module: nn.Module, attempt: Callable[[], None]) -> No
 @pytest.mark.parametrize(
     ("callbacks", "options", "message"),
     [
-        ((), {"algorithm": FedProx(0.1)}, r"algorithm: .*'FedAvg'.* there, .*'FedProx'.* here"),
+        ((), {"algorithm": FedProx(0.1)}, "algorithm.name: 'FedAvg' there, 'FedProx' here"),
         ((), {"algorithm": FedOpt("adam")}, "algorithm"),
-        ((), {"algorithm": FedAvg(momentum=0.5)}, r"algorithm: .*'momentum': 0.0.* there, .*'momentum': 0.5.* here"),
+        ((), {"algorithm": FedAvg(momentum=0.5)}, "algorithm.server.momentum: 0.0 there, 0.5 here"),
         ((), {"algorithm": FedAvg(weighting="uniform")}, "algorithm"),
-        ((Fixed(client={"lr": 0.5}),), {}, r"tuner: .*Untuned.* there, .*Fixed.* here"),
+        ((Fixed(client={"lr": 0.5}),), {}, "tuner.name: 'Untuned' there, 'Fixed' here"),
         ((), {"cohort": 4}, "cohort: 3 there, 4 here"),
         ((), {"seed": 1}, "seed: 0 there, 1 here"),
         ((), {"epochs": 2}, "epochs: 1 there, 2 here"),
@@ -114,7 +114,7 @@ def test_other_values_of_the_same_tuner_are_refused(tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path, save_last=True)
     trainer = quiet_trainer(1, FederatedLoop(cohort=3), Fixed(client={"lr": 0.5}), keep, enable_checkpointing=True)
     trainer.fit(ToyModule(), datamodule=toy_data())
-    with pytest.raises(ValueError, match=r"tuner: .*0\.5.* there, .*0\.7.* here"):
+    with pytest.raises(ValueError, match=r"tuner\.client\S*: 0\.5 there, 0\.7 here"):
         _resume(tmp_path / "last.ckpt", Fixed(client={"lr": 0.7}))
 
 
@@ -125,10 +125,16 @@ def _space(high: float = 1.0) -> SearchSpace:
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(0.5), configs=3)], "tuner: "),
-        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(), configs=4)], "tuner: "),
-        (lambda: [RandomSearch(_space(0.5), 8, 4), FedEx(_space(), configs=3)], "search: "),
-        (lambda: [RandomSearch(_space(), 12, 4), FedEx(_space(), configs=3)], "search: "),
+        (
+            lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(0.5), configs=3)],
+            "tuner.space.lr.high: 1.0 there",
+        ),
+        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(), configs=4)], "tuner.configs.0: 3 there, 4 here"),
+        (
+            lambda: [RandomSearch(_space(0.5), 8, 4), FedEx(_space(), configs=3)],
+            "search.space.client.lr.high: 1.0",
+        ),
+        (lambda: [RandomSearch(_space(), 12, 4), FedEx(_space(), configs=3)], "search.budget: 8 there, 12 here"),
         (lambda: [FedEx(_space(), configs=3)], "search: .* there, None here"),
     ],
 )

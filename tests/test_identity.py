@@ -1,0 +1,156 @@
+"""A resume says what is different from the run that wrote the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, SearchSpace
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from tests.resume.cases import LIGHTNING_SAYS, plain
+
+pytestmark = LIGHTNING_SAYS
+
+
+class Module(ToyModule):
+    """A module with hyperparameters, a schedule, and as many parameter groups as weights."""
+
+    def __init__(self, weight_decay: float = 0.0, gamma: float = 1.0, optimizer: str = "SGD", **toy: Any) -> None:
+        super().__init__(**toy)
+        self.save_hyperparameters("weight_decay")
+        self.gamma, self.optimizer = gamma, optimizer
+
+    def configure_optimizers(self) -> Any:
+        groups = [{"params": [weight], "weight_decay": self.hparams["weight_decay"]} for weight in self.parameters()]
+        optimizer = getattr(torch.optim, self.optimizer)(groups, lr=self.lr)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=self.gamma)]
+
+
+def _fit(rounds: int, *callbacks: Any, ckpt_path: Any = None, **changed: Any) -> tuple[FederatedLoop, Module]:
+    """Run with some settings changed: of the module, the data, the loop or the Trainer."""
+
+    def chosen(*names: str) -> dict[str, Any]:
+        return {name: changed.pop(name) for name in names if name in changed}
+
+    module = Module(**chosen("lr", "dropout", "weight_decay", "gamma", "optimizer"))
+    own = chosen("batch_size", "eval_batch_size")
+    data = FederatedData(toy_tensors(240), Iid(8), **({"batch_size": 8} | own))
+    options = chosen("on_difference", "log_arms", "verify", "executor", "evaluate_at")
+    fed = FederatedLoop(cohort=3, **({"executor": "sequential"} | options))
+    trainer = quiet_trainer(rounds, fed, *callbacks, **changed)
+    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
+    return fed, module
+
+
+def _space() -> SearchSpace:
+    return SearchSpace(client={"lr": Float(0.01, 0.5, log=True)})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a run's first round."""
+    folder = tmp_path_factory.mktemp("saved")
+    keep = ModelCheckpoint(folder, save_last=True)
+    _fit(1, keep, enable_checkpointing=True, weight_decay=0.01, dropout=0.1)
+    return folder / "last.ckpt"
+
+
+KEPT = {"weight_decay": 0.01, "dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"lr": 0.2}, r"optimizers.0.groups.0.lr: 0.1 there, 0.2 here"),
+        ({"optimizer": "Adam"}, r"optimizers.0.class: 'SGD' there, 'Adam' here"),
+        ({"gamma": 0.5}, r"schedulers.0.gamma: 1.0 there, 0.5 here"),
+        ({"weight_decay": 0.02}, r"hparams.weight_decay: 0.01 there, 0.02 here"),
+        ({"dropout": 0.2}, r"dropout.0: 0.1 there, 0.2 here"),
+        ({"batch_size": 16}, r"data.batch_size: 8 there, 16 here"),
+        ({"eval_batch_size": 16}, r"data.eval_batch_size: 512 there, 16 here"),
+        ({"gradient_clip_val": 0.5}, r"trainer.gradient_clip_val: None there, 0.5 here"),
+        (
+            {"gradient_clip_val": 0.5, "gradient_clip_algorithm": "value"},
+            r"trainer.gradient_clip_algorithm: None there, 'value' here",
+        ),
+        ({"accumulate_grad_batches": 2}, r"trainer.accumulate_grad_batches: 1 there, 2 here"),
+        ({"limit_train_batches": 2}, r"trainer.limit_train_batches: 1.0 there, 2 here"),
+        ({"limit_val_batches": 1}, r"trainer.limit_val_batches: 1.0 there, 1 here"),
+        ({"precision": "64-true"}, r"trainer.precision: '32-true' there, '64-true' here"),
+    ],
+)
+def test_what_would_be_another_run_is_refused_with_both_values(changed: Any, message: str, saved: Path) -> None:
+    with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*- {message}.*on_difference='warn'"):
+        _fit(2, ckpt_path=saved, **(KEPT | changed))
+
+
+def test_what_does_not_change_the_run_may_differ(saved: Path) -> None:
+    free = {"log_arms": "all", "verify": False, "executor": "auto", "evaluate_at": [2], "enable_progress_bar": True}
+    fed, _ = _fit(3, ckpt_path=saved, limit_test_batches=1, **KEPT, **free)
+    assert fed.result.ledger["rounds"] == 3
+
+
+def test_a_difference_goes_on_with_a_warning_where_that_is_wished(saved: Path) -> None:
+    """The new rate is in force: a rate of zero moves nothing any more."""
+    before = torch.load(saved, weights_only=True)["state_dict"]
+    with pytest.warns(UserWarning, match=r"(?s)another run:\n- optimizers.*lr: 0.1 there, 0.0 here.*all the same"):
+        fed, module = _fit(2, ckpt_path=saved, on_difference="warn", **KEPT, lr=0.0)
+    assert fed.result.jobs["lr"] == [0.1] * 3 + [0.0] * 3
+    assert plain(module.state_dict()) == plain(before)
+
+
+def test_after_a_warning_the_new_settings_are_those_of_the_run(saved: Path, tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, save_last=True)
+    with pytest.warns(UserWarning, match="data.batch_size: 8 there, 16 here"):
+        _fit(2, keep, ckpt_path=saved, on_difference="warn", enable_checkpointing=True, **KEPT, batch_size=16)
+    fed, _ = _fit(3, ckpt_path=tmp_path / "last.ckpt", **KEPT, batch_size=16)
+    assert fed.result.ledger["rounds"] == 3
+
+
+def _tuned(rounds: int, tuner: Any, *callbacks: Any, module: Any = None, path: Any = None, **loop: Any) -> Any:
+    fed = FederatedLoop(cohort=3, executor="sequential", **loop)
+    trainer = quiet_trainer(rounds, fed, tuner, *callbacks, enable_checkpointing=bool(callbacks))
+    trainer.fit(module or ToyModule(), datamodule=toy_data(), ckpt_path=path)
+    return fed
+
+
+def test_a_missing_state_of_the_tuner_is_no_state(tmp_path: Path) -> None:
+    _tuned(2, FedEx(_space(), configs=3), ModelCheckpoint(tmp_path, save_last=True))
+    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    del checkpoint["callbacks"]["FedEx"]
+    torch.save(checkpoint, tmp_path / "without.ckpt")
+    with pytest.raises(ValueError, match="FedEx: no state there, one is needed here"):
+        _tuned(3, FedEx(_space(), configs=3), path=tmp_path / "without.ckpt")
+    with pytest.warns(UserWarning, match="FedEx: no state there"):
+        fed = _tuned(3, FedEx(_space(), configs=3), path=tmp_path / "without.ckpt", on_difference="warn")
+    assert fed.result.ledger["rounds"] == 3
+
+
+def test_what_is_tuned_does_not_count_as_the_modules_own(tmp_path: Path) -> None:
+    """After a run the module has the best values on it, also when the run goes on from a file."""
+
+    class Smooths(ToyModule):
+        def __init__(self) -> None:
+            super().__init__(dropout=0.1)
+            self.save_hyperparameters({"smoothing": 0.0, "classes": 3})
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            smoothing = self.hparams["smoothing"]
+            return torch.nn.functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=smoothing)
+
+    module = Smooths()
+    best = {"dropout": 0.3, "hparams.smoothing": 0.2}
+    _tuned(1, Fixed(client=best), ModelCheckpoint(tmp_path, save_last=True), module=module)
+    assert module.hparams["smoothing"] == 0.2
+    assert module.net[2].p == 0.3
+    fed = _tuned(2, Fixed(client=best), module=module, path=tmp_path / "last.ckpt")
+    assert fed.result.ledger["rounds"] == 2
+
+
+def test_the_loops_setting_is_checked() -> None:
+    with pytest.raises(ValueError, match="`on_difference` must be one of 'raise', 'warn', got 'ignore'"):
+        FederatedLoop(on_difference="ignore")  # type: ignore[arg-type]
