@@ -5,7 +5,7 @@ from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quanti
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
 from lightning_fedhpo.space import Choice, Float, Int, SearchSpace
-from lightning_fedhpo.tuners import FedEx, FedPop, Fixed, MultiplicativeWeights, Replay, Tuner
+from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
 
 __all__ = [
     "Algorithm",
@@ -16,6 +16,7 @@ __all__ = [
     "FedEx",
     "FedOpt",
     "FedPop",
+    "FedTune",
     "FedProx",
     "FederatedData",
     "FederatedLoop",

@@ -15,6 +15,8 @@ from lightning_fedhpo.types import ClientResult, Config
 if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
+Model = dict[str, Any]
+"""What an arm has learned, as tensors in containers."""
 ClientState = dict[str, list[Tensor]]
 """What one client has from its earlier rounds, by name."""
 LOCAL = "local"
@@ -185,18 +187,35 @@ class Arm:
         """Throw away what has been summed since the round began."""
         self._forget()
 
+    def model(self) -> Model:
+        """Return a copy of what the arm has learned: weights, buffers, server optimizer and server's state."""
+        model: Model = _copied(self._model())
+        return model
+
     @gradless
+    def restore(self, model: Model) -> None:
+        """Take over what :meth:`model` returned; no tensor is shared with it afterwards."""
+        torch._foreach_copy_(self.weights, model["weights"])
+        if self.buffers:
+            torch._foreach_copy_(self.buffers, model["buffers"])
+        self.optimizer.load_state_dict(_copied(model["optimizer"]))
+        self.server_state = _copied(model["server_state"])
+
+    def _model(self) -> Model:
+        return {
+            "weights": [tensor.detach() for tensor in self.weights],
+            "buffers": self.buffers,
+            "optimizer": self.optimizer.state_dict(),
+            "server_state": self.server_state,
+        }
+
     def become(self, other: Arm, server: Config, client: Config) -> None:
         """Become a copy of another arm, with hyperparameters of its own; the two share no tensor afterwards.
 
         Weights, buffers, the server optimizer's state, the server's and the clients' states are copied, and the scores,
         so that the arm is judged by what it is now. Its number and its count of rounds stay its own.
         """
-        torch._foreach_copy_(self.weights, other.weights)
-        if self.buffers:
-            torch._foreach_copy_(self.buffers, other.buffers)
-        self.optimizer.load_state_dict(_copied(other.optimizer.state_dict()))
-        self.server_state = _copied(other.server_state)
+        self.restore(other._model())
         self.client_state = _copied(other.client_state)
         self.scores = list(other.scores)
         self.ancestors = [*other.ancestors, (self.rounds, other.index)]

@@ -24,7 +24,6 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import identity, ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.executors.settings import setting_of
@@ -204,12 +203,12 @@ def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: 
         )
 
 
-def check_evaluated(arm: Arm, own: FederatedData, data: FederatedData) -> None:
+def check_evaluated(is_per_client: bool, own: FederatedData, data: FederatedData) -> None:
     """Refuse other clients than the run's where every client has a configuration of its own."""
-    if arm.clients and data is not own and data.fingerprint() != own.fingerprint():
+    if is_per_client and data is not own and data.fingerprint() != own.fingerprint():
         raise ValueError(
             "this run has a configuration for each client of its federation, got another federation: evaluate on the "
-            "run's own, or search without `per_client`."
+            "run's own."
         )
 
 

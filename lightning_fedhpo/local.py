@@ -184,6 +184,18 @@ class LocalTraining:
         batch_size: int | None = None,
     ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged."""
+        return self._evaluate(examples, stage, limit, recorder, batch_size)
+
+    def differentiate(
+        self, examples: Examples, recorder: Recorder, limit: int | float, batch_size: int | None
+    ) -> dict[str, float]:
+        """Run the module's validation step with gradients, whose values ``recorder`` takes."""
+        with torch.enable_grad():
+            return self._evaluate(examples, "validation", limit, recorder, batch_size)
+
+    def _evaluate(
+        self, examples: Examples, stage: str, limit: int | float, recorder: Recorder | None, batch_size: int | None
+    ) -> dict[str, float]:
         hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
         size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)

@@ -18,6 +18,7 @@ from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.data.splits import Split
 from lightning_fedhpo.evaluation import Evaluation, due, evaluate_arm, online_figures
 from lightning_fedhpo.executors import SequentialExecutor
 from lightning_fedhpo.executors.settings import Setting, setting_of
@@ -33,7 +34,7 @@ from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.server_validation import ServerValidation, server_split
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
-from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
+from lightning_fedhpo.types import ClientResult, Job, RoundContext, RunPlan, plain
 
 SETTINGS = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
 """The loop's own settings that a checkpoint must agree with."""
@@ -176,11 +177,12 @@ class FederatedLoop(Callback):
             draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
             cohort = [int(client) for client in uniform(draw, len(self.data), self.cohort)][: self._job_limit]
             tuner = self._tuner_of(arm)
+            cohort = [client for client in cohort for _ in range(tuner.repeats)]
             suggestions = tuner.suggest(arm, cohort, self._context)
             checks.check_suggestions(tuner, suggestions, len(cohort))
             self._jobs += [
-                Job(number, arm.index, client, arm.config_of(client) | plain(suggestion.config), suggestion.index)
-                for client, suggestion in zip(cohort, suggestions, strict=True)
+                Job(number, arm.index, client, arm.config_of(client) | plain(one.config), one.index, one.weight)
+                for client, one in zip(cohort, suggestions, strict=True)
             ]
         return self._jobs
 
@@ -236,10 +238,10 @@ class FederatedLoop(Callback):
         self._torn = True
         settings = self._settings_of(arm)
         self.algorithm.aggregate(arm)
-        on_server = {} if self._server is None else self._server.score(self._executor, arm, self._chosen(arm))
+        on_server = {} if self._server is None else self._server.score(arm, self._chosen(arm))
         at_server = self.target == "server"
         arm.scores.append(on_server[str(self.monitor)] if at_server else round_score(results, self.target))
-        self._records.book(self._context.round, arm, results, on_server, settings)
+        self._records.book(self._context.round, arm, results, on_server, settings, self._tuner_of(arm).models_received)
         self._tuner_of(arm).observe(arm, [result for result in results if result.finite], self._context)
         self._torn = False
 
@@ -303,7 +305,7 @@ class FederatedLoop(Callback):
         self._sizes = self.data.sizes("train")
         self.algorithm.clients = len(self.data)
         split = server_split(self.server_data, self.data)
-        self._server = None if split is None or self.monitor is None else ServerValidation(split, self.seed)
+        self._server = None if split is None or self.monitor is None else self._validation_on(split)
         checks.check_target(self.target, self._server is not None, self.data)
         checks.check_server(self.algorithm, self.tuner.server(0, self.seed), self.tuner, self.search)
         if self.search is not None:
@@ -311,8 +313,7 @@ class FederatedLoop(Callback):
         checks.check_rounds(trainer, self.search, self.retrain or 0)
         checks.check_scores(self.monitor, self._client_monitor, self.tuner, self.search)
         checks.say_undrawn(self.tuner, self.search)
-        longest = self.search.max_rounds if self.search is not None else private.rounds_allowed(trainer, self.retrain)
-        self.tuner.plan(1 if self.search is None else self.search.starts, longest)
+        self.tuner.plan(self._plan(trainer))
         if not isinstance(trainer.fit_loop, private.RoundsLoop):
             self._forget()
             self.tuner.reset()
@@ -388,9 +389,9 @@ class FederatedLoop(Callback):
         state = self._executor.state
         if self._server is not None:
             with seeding.preserved():
-                checks.check_logged(
-                    self._server.score(self._executor, self._executor.untrained_arm(), {}), self.monitor
-                )
+                checks.check_logged(self._server.score(self._executor.untrained_arm(), {}), self.monitor)
+        with seeding.preserved():
+            self.tuner.rehearse(self._executor.untrained_arm())
         if saved:
             checks.check_names(saved["names"], state.names[0])
             for tensor, kept in zip(state.initial_personal, saved["initial_personal"], strict=True):
@@ -481,7 +482,7 @@ class FederatedLoop(Callback):
                 "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
             )
         arm = self.arms.best
-        checks.check_evaluated(arm, self.data, data)
+        checks.check_evaluated(bool(clients_of(arm, self._tuner_of(arm))), self.data, data)
         with machine.threads(self._executor.threads):
             result = evaluate_arm(
                 self._executor,
@@ -547,7 +548,7 @@ class FederatedLoop(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to a process: a copy in another one prepares anew."""
-        own = {"_executor", "_optimizers", "_trainer", "_release", "_watch"}
+        own = {"_executor", "_optimizers", "_trainer", "_release", "_watch", "_server"}
         state = {name: value for name, value in vars(self).items() if name not in own}
         return state | {"_prepared": None, "_release": None, "_watch": None}
 
@@ -617,6 +618,25 @@ class FederatedLoop(Callback):
     def _start_arm(self, draft: Draft) -> None:
         server = {**draft.server, **self.tuner.server(len(self.arms), self.seed)}
         self.arms.add(server, draft.client, draft.clients)
+
+    def _plan(self, trainer: Trainer) -> RunPlan:
+        search = self.search
+        return RunPlan(
+            arms=1 if search is None else search.starts,
+            rounds=private.rounds_allowed(trainer, self.retrain) if search is None else search.max_rounds,
+            cohort=self.cohort,
+            clients=len(self.data),
+            monitor=self.monitor,
+            sign=self._sign,
+            keeps_client_state=self.algorithm.keeps_client_state,
+            server=self._server,
+            pooled_validation=lambda: (
+                None if (split := self.data.pooled("val")) is None else self._validation_on(split)
+            ),
+        )
+
+    def _validation_on(self, split: Split) -> ServerValidation:
+        return ServerValidation(split, self.seed, lambda: self._executor)
 
     @property
     def _search_is_over(self) -> bool:

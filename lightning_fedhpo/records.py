@@ -38,6 +38,7 @@ class Records:
         results: Sequence[ClientResult],
         on_server: Mapping[str, float],
         settings: Mapping[str, Cell],
+        models_received: int = 0,
     ) -> None:
         """Write down what an arm's round has cost and how it went.
 
@@ -47,10 +48,11 @@ class Records:
             results: Its clients'.
             on_server: What the module logs on the server's own examples.
             settings: The tuned values that were in force, by column.
+            models_received: How many models each client got beside the one it trained.
         """
         size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
         for result in results:
-            ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size)
+            ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size * (1 + models_received))
             self.jobs.append(job_row(result))
         ledger.rounds += 1
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lightning_fedhpo import seeding
@@ -13,6 +15,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
 from lightning_fedhpo.data.splits import Split, whole
 from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.recorder import Recorder
 from lightning_fedhpo.types import Config
 
 
@@ -26,32 +29,50 @@ def server_split(server_data: Any, federation: FederatedData) -> Split | None:
 
 
 class ServerValidation:
-    """Runs the module's ``validation_step`` on the server's examples.
+    """Runs the module's ``validation_step`` on examples that belong to no single client.
 
     Args:
-        split: The server's examples, as those of client 0.
+        split: The examples, as those of client 0.
         seed: The run's.
+        executor: Returns the run's executor, which has the module.
     """
 
-    def __init__(self, split: Split, seed: int) -> None:
+    def __init__(self, split: Split, seed: int, executor: Callable[[], SequentialExecutor]) -> None:
         self.examples = split.examples(0)
         self.batch_size = split.source.batch_size
-        self._seed = seed
+        self.executor = executor
         self.fingerprint = fingerprint_of(split)
+        self._seed = seed
 
-    def score(self, executor: SequentialExecutor, arm: Arm, config: Config) -> dict[str, float]:
+    def score(self, arm: Arm, config: Config) -> dict[str, float]:
         """Return what the module logs for an arm's global model.
 
         Args:
-            executor: Has the module, whose tensors are set to the arm's.
             arm: The arm.
             config: The clients' hyperparameters, for those that the module's own validation reads.
         """
-        executor.state.begin(arm.rounds, arm.index, -1)
-        executor.state.load(arm.weights, arm.buffers, None)
+        return self.run(arm.weights, arm.buffers, None, config)
+
+    def run(
+        self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
+    ) -> dict[str, float]:
+        """Return what the module logs with some weights, to which its own are set."""
+        executor = self.executor()
+        executor.state.begin()
+        executor.state.load(weights, buffers, personal)
         executor.binding.apply(config)
-        seeding.seed_user_code(seeding.key(self._seed, seeding.EVALUATION, arm.rounds, arm.index, -1))
+        seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
         try:
             return executor.evaluate(self.examples, self.batch_size)
+        finally:
+            executor.state.end()
+
+    def differentiate(self, recorder: Recorder) -> dict[str, float]:
+        """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
+        executor = self.executor()
+        executor.state.begin()
+        seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
+        try:
+            return executor.differentiate(self.examples, recorder, self.batch_size)
         finally:
             executor.state.end()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.server_validation import ServerValidation
 
 Config = Mapping[str, Any]
 """Hyperparameter names and their values: one point of the client or of the server space."""
@@ -28,10 +31,14 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The configuration a tuner gives to one client of a cohort, and its place among the tuner's own."""
+    """The configuration a tuner gives to one client of a cohort, and its place among the tuner's own.
+
+    The client's model counts ``weight`` times what the algorithm has it count.
+    """
 
     config: Config
     index: int | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,34 @@ class Job:
     client: int
     config: Config
     index: int | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will be, as far as it is known before the first round.
+
+    Attributes:
+        arms: How many arms the search starts at first; None where it does not say.
+        rounds: Rounds of the longest arm; None where the Trainer leaves it open.
+        cohort: Clients of a round.
+        clients: Clients of the federation.
+        monitor: The name of the score.
+        sign: 1 where smaller scores are better, -1 where larger ones are.
+        keeps_client_state: Whether clients keep parameters or a state of their own.
+        server: Evaluates on the server's own validation examples; None where it has none.
+        pooled_validation: Returns what evaluates on all clients' validation examples, None where they have none.
+    """
+
+    arms: int | None
+    rounds: int | None
+    cohort: int
+    clients: int
+    monitor: str | None
+    sign: float
+    keeps_client_state: bool
+    server: ServerValidation | None
+    pooled_validation: Callable[[], ServerValidation | None]
 
 
 @dataclass(frozen=True)

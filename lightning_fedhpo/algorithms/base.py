@@ -88,7 +88,7 @@ class Algorithm:
         Called for every result that is finite. A method with a state of its own adds to it here by ``arm.add_state``
         and ``arm.keep``; both are pending until the round is aggregated.
         """
-        arm.add(result, self.weight(result))
+        arm.add(result, self.weight(result) * result.job.weight)
 
     def added_gradient(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
@@ -112,6 +112,11 @@ class Algorithm:
             client: The client, or None for one of another federation, which has never trained.
         """
         return ()
+
+    @property
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep parameters or a state of their own."""
+        return bool(self.local) or type(self).receive is not Algorithm.receive
 
     @property
     def changes_gradient(self) -> bool:

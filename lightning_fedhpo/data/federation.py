@@ -221,6 +221,11 @@ class FederatedData(LightningDataModule):
         self._split(split)
         return self._built().parts[split].labels
 
+    def pooled(self, split: str) -> Split | None:
+        """Return all clients' examples of a split as one owner's, None where there are none."""
+        pool = self._split(split)
+        return whole(pool.source, pool.order) if len(pool.order) else None
+
     def as_server(self, dataset: Any) -> Split:
         """Return a data set of the server's, whose batches are made as those of the clients' validation."""
         return whole(replace(self._split("val").source, dataset=as_dataset(dataset)))

@@ -22,6 +22,7 @@ from lightning_fedhpo.binding import Binding
 from lightning_fedhpo.executors.untouched import put_back
 from lightning_fedhpo.gradless import gradless
 from lightning_fedhpo.local import Done, LocalTraining
+from lightning_fedhpo.recorder import Recorder
 from lightning_fedhpo.state import ModuleState
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
@@ -221,6 +222,10 @@ class SequentialExecutor:
     def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:
         """Return what the module logs when it validates on examples, as it is now."""
         return self.local.evaluate(examples, limit=self._limits.val, batch_size=batch_size)
+
+    def differentiate(self, examples: Examples, recorder: Recorder, batch_size: int | None = None) -> dict[str, float]:
+        """Validate on examples with gradients, whose values ``recorder`` takes."""
+        return self.local.differentiate(examples, recorder, self._limits.val, batch_size)
 
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""

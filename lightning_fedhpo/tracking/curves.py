@@ -80,10 +80,8 @@ def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
     """Return what is behind the numbered figures: one row an arm and configuration, with its probability by now."""
     table = Table()
     for arm in arms:
-        figures = tuner.figures(arm) if tuner.candidates(arm) else {}
-        for number, config in tuner.candidates(arm).items():
-            chance = next((value for name, value in figures.items() if name.endswith(f"/prob/{number}")), None)
-            table.append({"arm": arm.index, "config": number, **_plain(config), "probability": chance})
+        for row in tuner.configurations(arm):
+            table.append({"arm": arm.index, **_plain(row)})
     return table
 
 

@@ -12,7 +12,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tracking.tables import Table
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
 
 def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
@@ -65,13 +65,17 @@ class Tuner(Callback):
     def reset(self) -> None:
         """Forget earlier runs: called where a new one begins, and not where one goes on."""
 
-    def plan(self, arms: int | None, rounds: int | None) -> None:
-        """Learn what the run will be, before its first round, and refuse what does not fit.
+    repeats: int = 1
+    """How many jobs each client of a cohort has in a round, one after another in what :meth:`suggest` is asked for."""
 
-        Args:
-            arms: How many arms the search starts at first; None where it does not say.
-            rounds: Rounds of the longest arm; None where the Trainer leaves it open.
-        """
+    models_received: int = 0
+    """How many models a client receives in a round beside the one it trains: the ledger counts their bytes."""
+
+    def plan(self, plan: RunPlan) -> None:
+        """Learn what the run will be, before its first round, and refuse what does not fit."""
+
+    def rehearse(self, arm: Arm) -> None:
+        """Try what a round will take on an arm that nobody has trained, and raise what would go wrong."""
 
     def server(self, arm: int, seed: int) -> Config:
         """Return what is set for the server of a new arm; a search draws the rest."""
@@ -125,6 +129,19 @@ class Tuner(Callback):
     def candidates(self, arm: Arm) -> Mapping[str, Any]:
         """Return what is behind the numbered figures of an arm, by number."""
         return {}
+
+    def configurations(self, arm: Arm) -> list[dict[str, Any]]:
+        """Return what is behind the numbered figures of an arm as rows of a table, with its probability by now."""
+        candidates = self.candidates(arm)
+        figures = self.figures(arm) if candidates else {}
+        return [
+            {
+                "config": number,
+                **config,
+                "probability": next((v for name, v in figures.items() if name.endswith(f"/prob/{number}")), None),
+            }
+            for number, config in candidates.items()
+        ]
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""

@@ -25,7 +25,7 @@ from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tracking.tables import Table
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.evolution import annealed, evolved, inside
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
 LEVELS = ("g", "l")
 
@@ -111,8 +111,9 @@ class FedPop(Tuner):
         self._members: dict[int, Member] = {}
         self._lineage: list[dict[str, Any]] = []
 
-    def plan(self, arms: int | None, rounds: int | None) -> None:
+    def plan(self, plan: RunPlan) -> None:
         """Learn how long the longest arm is, which the interval and the fading are parts of."""
+        arms, rounds = plan.arms, plan.rounds
         if not self.levels:
             return
         if rounds is None:

@@ -17,7 +17,7 @@ from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.trajectory import checked, read_trajectory
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, RoundContext, Suggestion
+from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion
 
 
 class Replay(Tuner):
@@ -43,8 +43,9 @@ class Replay(Tuner):
         own = {name for config in self._of_clients[0] for name in config}
         self.client_names = tuple(dict.fromkeys([*self._rows[0]["client"], *sorted(own)]))
 
-    def plan(self, arms: int | None, rounds: int | None) -> None:
+    def plan(self, plan: RunPlan) -> None:
         """Say where the run goes beyond the trajectory."""
+        rounds = plan.rounds
         if rounds is not None and rounds > len(self._rows):
             rank_zero_warn(
                 f"the trajectory has {len(self._rows)} rounds and the run {rounds}: its last values are used from "

@@ -1,0 +1,77 @@
+"""FedTune's buffer of global models, one for each joint configuration, of which the most recently used are kept."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lightning_fedhpo.arm import Arm, Model
+
+Key = tuple[int, ...]
+POLICIES = ("joint", "shared", "nearest")
+
+
+class ModelBuffer:
+    """Keeps global models by joint configuration (the paper's G[h]).
+
+    Args:
+        policy: ``"joint"`` keeps a model for each configuration, and begins an unseen one from the initial weights;
+            ``"nearest"`` begins it from the kept one that the fewest clients differ in, the latest of equals;
+            ``"shared"`` has one model for all.
+        capacity: How many models are kept; beyond it the least recently used goes.
+
+    Example:
+        >>> buffer = ModelBuffer("nearest", capacity=2)
+        >>> buffer.nearest((0, 1)) is None
+        True
+    """
+
+    def __init__(self, policy: Literal["joint", "shared", "nearest"], capacity: int) -> None:
+        self.policy = policy
+        self.capacity = capacity
+        self._initial: Model | None = None
+        self._models: dict[Key, Model] = {}  # in the order of their use, the latest last
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def fetch(self, arm: Arm, key: Key) -> None:
+        """Give an arm the model of a joint configuration; the buffer stays as it is."""
+        if self.policy == "shared":
+            return
+        if self._initial is None:
+            self._initial = arm.model()
+        source = self._models.get(key)
+        if source is None and self.policy == "nearest":
+            source = self.nearest(key)
+        arm.restore(self._initial if source is None else source)
+
+    def store(self, arm: Arm, key: Key) -> None:
+        """Keep an arm's model as that of a joint configuration."""
+        if self.policy == "shared":
+            return
+        self._models.pop(key, None)
+        self._models[key] = arm.model()
+        if len(self._models) > self.capacity:
+            del self._models[next(iter(self._models))]
+
+    def nearest(self, key: Key) -> Model | None:
+        """Return the kept model whose configuration the fewest clients differ in."""
+        if not self._models:
+            return None
+        latest_first = reversed(self._models)
+        best = min(latest_first, key=lambda kept: sum(one != other for one, other in zip(kept, key, strict=True)))
+        return self._models[best]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the models, by number in the order of their use, and their keys."""
+        return {
+            "initial": self._initial or {},
+            "keys": [list(key) for key in self._models],
+            "models": list(self._models.values()),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Take the models back."""
+        self._initial = saved["initial"] or None
+        keys = [tuple(int(one) for one in key) for key in saved["keys"]]
+        self._models = dict(zip(keys, saved["models"], strict=True))
