@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lightning_fedhpo import ranks
+from lightning_fedhpo import machine, ranks
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.choice import Choice
 from lightning_fedhpo.dimensions import Dimension, Float
@@ -98,7 +98,7 @@ def ask(
 
     kinds = {"gp": optuna.samplers.GPSampler, "tpe": optuna.samplers.TPESampler}
     distributions = {name: _distribution(dimension) for name, dimension in dimensions.items()}
-    with _quiet():
+    with _quiet(), machine.threads(1):  # with more, torch and numpy wait for each other's
         study = optuna.create_study(sampler=kinds[sampler](seed=seed % 2**32, n_startup_trials=startup))
         for point, loss in tried:
             failed = not math.isfinite(loss)
