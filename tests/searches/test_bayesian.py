@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from typing import Any
@@ -97,16 +98,20 @@ def test_a_loss_that_is_not_finite_is_told_as_failed(loss: float, studies: list[
     assert [trial.params for trial in told] == [{"lr": 0.1}, {"lr": 0.9}, {"lr": 0.3}]
 
 
-def test_it_says_nothing_and_leaves_optunas_settings(capfd: pytest.CaptureFixture[str]) -> None:
-    before = optuna.logging.get_verbosity()
+def test_it_says_nothing_and_leaves_optunas_settings() -> None:
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]  # a handler of the test
+    before, logger = optuna.logging.get_verbosity(), logging.getLogger("optuna")
     optuna.logging.set_verbosity(optuna.logging.INFO)
+    logger.addHandler(handler)
     try:
         ask({"lr": Float(0.0, 1.0)}, [({"lr": 0.1}, 1.0)], 2, sampler="gp", startup=1, seed=0)
         assert optuna.logging.get_verbosity() == optuna.logging.INFO
     finally:
+        logger.removeHandler(handler)
         optuna.logging.set_verbosity(before)
-    out, err = capfd.readouterr()
-    assert not out and not err
+    assert not said
 
 
 @pytest.mark.parametrize(("mode", "monitor", "sign"), [("min", "val_loss", 1.0), ("max", "val_acc", -1.0)])
@@ -233,6 +238,13 @@ def test_hyperbands_later_brackets_are_asked(studies: list[Any]) -> None:
         asked[1].server["lr"],
     ]
     assert asked[2] == drawn[2] and asked[0] != drawn[0] and asked[1] != drawn[1]
+
+
+def test_hyperbands_model_is_of_the_latest_rung_that_enough_arms_have_reached(studies: list[Any]) -> None:
+    search = Hyperband(RATES, eta=2, max_rounds=4, sampler="tpe")
+    arms = tried_arms(search, [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8, 0.9, 1.0]])
+    search.begin(arms, RoundContext(4, seed=0, needs_before=False))
+    assert [trial.value for trial in studies[0].trials[:4]] == [0.2, 0.4, 0.6, 0.8]
 
 
 def test_hyperband_draws_where_too_few_arms_have_a_finite_score(studies: list[Any]) -> None:
