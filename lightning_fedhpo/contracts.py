@@ -31,7 +31,7 @@ from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.searches.random import RandomSearch
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.space import Choice, SearchSpace
 from lightning_fedhpo.toy import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.fixed import Fixed
@@ -68,6 +68,13 @@ def toy_space() -> SearchSpace:
     )
 
 
+def toy_choices() -> SearchSpace:
+    """Return a part of the toy space whose values are listed."""
+    return SearchSpace(
+        client={"lr": Choice([0.01, 0.1, 0.4]), "momentum": Choice([0.0, 0.9]), "batch_size": Choice([8])}
+    )
+
+
 def toy_instance(kind: Callable[..., Kind]) -> Kind:
     """Make an object of a class as a toy run wants it: the toy space, few configurations, a small budget.
 
@@ -75,7 +82,7 @@ def toy_instance(kind: Callable[..., Kind]) -> Kind:
     >>> toy_instance(FedEx).client_names
     ('lr', 'momentum', 'batch_size')
     """
-    known = {"space": toy_space(), **_FEW}
+    known = {"space": toy_choices() if getattr(kind, "lists_values", False) else toy_space(), **_FEW}
     parameters = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in known.items() if name in parameters})
 
@@ -237,12 +244,17 @@ def _run(
     dropout: float = 0.2,
 ) -> tuple[FederatedLoop, ToyModule, Trainer]:
     subject = make()
-    fed = FederatedLoop(subject if isinstance(subject, Algorithm) else None, cohort, seed=seed, executor=executor)
+    data = data or toy_data()
+    more: dict[str, Any] = {}
+    if isinstance(subject, Tuner) and subject.needs_everyone:
+        cohort, more = len(data), {"server_data": toy_tensors(30)}
+    method = subject if isinstance(subject, Algorithm) else None
+    fed = FederatedLoop(method, cohort, seed=seed, executor=executor, **more)
     own = [] if isinstance(subject, Algorithm) else [subject, *_population(subject)]
     with seeding.preserved():  # a new layer draws its weights
         module = ToyModule(dropout=dropout)
     trainer = quiet_trainer(_rounds(subject), fed, *own, *callbacks)
-    trainer.fit(module, datamodule=data or toy_data(), ckpt_path=ckpt_path)
+    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
     return fed, module, trainer
 
 

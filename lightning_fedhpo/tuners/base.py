@@ -68,6 +68,12 @@ class Tuner(Callback):
     repeats: int = 1
     """How many jobs each client of a cohort has in a round, one after another in what :meth:`suggest` is asked for."""
 
+    needs_everyone: bool = False
+    """Whether all clients of the federation have to take part in every round."""
+
+    lists_values: bool = False
+    """Whether its space has to list every hyperparameter's values, by ``Choice``."""
+
     models_received: int = 0
     """How many models a client receives in a round beside the one it trains: the ledger counts their bytes."""
 

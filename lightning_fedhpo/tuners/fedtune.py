@@ -90,6 +90,9 @@ class FedTune(Tuner):
         6
     """
 
+    needs_everyone = True
+    lists_values = True
+
     def __init__(
         self,
         space: SearchSpace,
