@@ -57,10 +57,11 @@ def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def write_trajectory(path: str | PathLike[str], trajectory: Trajectory) -> None:
-    """Write a trajectory as JSON, whole or not at all."""
+    """Write a trajectory as JSON, a round a line, whole or not at all."""
     path = Path(path)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(trajectory, indent=1) + "\n", encoding="utf-8")
+    rows = ",\n".join(json.dumps(row) for row in trajectory)
+    partial.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
     partial.replace(path)
 
 

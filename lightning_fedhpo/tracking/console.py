@@ -57,8 +57,10 @@ def size(count: float) -> str:
 
 
 def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
-    yield "Best hyperparameters"
-    for side, values in summary["best"].items():
+    best = {side: values for side, values in summary["best"].items() if side != "model"}
+    trained = summary["best"].get("model") == "retrain"
+    yield "Best hyperparameters" + (", with which the model was trained anew" if trained else "")
+    for side, values in best.items():
         text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
         if side == "clients":
             text = f"a configuration for each of {number(len(values))} clients, in summary.json"
