@@ -53,8 +53,16 @@ def searching(cfg: DictConfig) -> list[Any]:
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
     """Return the configured callbacks, and those that keep checkpoints."""
     chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
-    kept = [] if cfg.checkpoint is None else [build(cfg, "checkpoint"), Keeper(fed, folder / "checkpoints")]
-    return [*chosen, *kept]
+    if cfg.checkpoint is None:
+        return chosen
+    kept = [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
+    return [*chosen, *kept, Keeper(fed, checkpoint_folder(cfg, folder))]
+
+
+def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
+    """Return where a run's checkpoints go; those that are stored elsewhere than in a file system are not looked at."""
+    chosen = OmegaConf.select(cfg, "checkpoint.dirpath")
+    return folder / "checkpoints" if chosen is None or "://" in chosen else Path(chosen).absolute()
 
 
 def loggers(cfg: DictConfig) -> list[Logger]:

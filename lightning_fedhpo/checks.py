@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule
@@ -24,6 +25,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import identity, ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.checkpoints import refusal
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.executors.settings import setting_of
@@ -273,19 +275,19 @@ def check_continued(prepared: Prepared, module: LightningModule, data: Federated
 
 
 def check_checkpoint(
-    checkpoint: Mapping[str, Any],
+    checkpoint: Any,
+    path: str | Path,
     key: str,
     present: Mapping[str, Any],
     learning: Sequence[Callback | None],
     on_difference: identity.OnDifference,
 ) -> None:
     """Refuse a checkpoint that this run cannot go on from; ``learning`` is the run's tuner and its search."""
-    states = checkpoint.get("callbacks")
+    states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
     if not states or not states.get(key):
         what = "holds weights only" if states is None else "was not written by a federated run"
         raise MisconfigurationException(
-            f"this checkpoint {what}: `ckpt_path` resumes a run of `FederatedLoop`. To start one from trained weights, "
-            "load them into the module before `fit`."
+            f"{refusal(path, what)} To start a run from trained weights, load them into the module before `fit`."
         )
     lost = [one for one in learning if one is not None and one.state_dict() and one.state_key not in states]
     identity.check(states[key]["identity"], present, on_difference, lost)

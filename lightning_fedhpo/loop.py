@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import checks, identity, machine, processes, ranks, seeding
+from lightning_fedhpo import checkpoints, checks, identity, machine, processes, ranks, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
@@ -327,15 +328,11 @@ class FederatedLoop(Callback):
         self._needs_before = self.monitor is not None and (needed if self._score_before is None else self._score_before)
         private.install(trainer, self)
         private.share_jobs(trainer)
+        checkpoints.write_whole(trainer.strategy, trainer.global_rank)
         self._release = private.guard_loading(
+            trainer.strategy,
             pl_module,
-            lambda checkpoint: checks.check_checkpoint(
-                checkpoint,
-                self.state_key,
-                self._identity() | identity.of_module(pl_module, self._tuned_names),
-                (self.tuner, self.search),
-                self.on_difference,
-            ),
+            partial(self._read_checkpoint, pl_module),
             lambda checkpoint: checks.check_tensors(checkpoint["state_dict"], pl_module),
         )
 
@@ -523,6 +520,20 @@ class FederatedLoop(Callback):
             return {}
         moving = [*self._executor.state.names[1], *self._prepared.moving_personal]
         return {"moving": moving, "alike": self._executor.alike}
+
+    def _read_checkpoint(
+        self, module: LightningModule, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
+    ) -> Any:
+        checkpoint = checkpoints.read(load, path, *arguments, **options)
+        checks.check_checkpoint(
+            checkpoint,
+            path,
+            self.state_key,
+            self._identity() | identity.of_module(module, self._tuned_names),
+            (self.tuner, self.search),
+            self.on_difference,
+        )
+        return checkpoint
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a checkpoint's state until the arms are made."""

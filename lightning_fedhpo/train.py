@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import assembly, processes, ranks
+from lightning_fedhpo.checkpoints import SUFFIX, UnwrittenError, fault, newest, refusal
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.machine import threads
 from lightning_fedhpo.ranks.board import LostProcessError
 from lightning_fedhpo.tracking.console import report
-from lightning_fedhpo.tracking.keeper import Keeper
 from lightning_fedhpo.tracking.summary import build_summary, write_summary
 from lightning_fedhpo.trajectory import write_trajectory
 
@@ -86,15 +86,17 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         told = {"executor": fed.choice, "resumed_from": checkpoint}
         summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, **told)
         if first:
+            write_tables(fed, folder)
             write_summary(folder / "summary.json", summary)
     except BaseException as error:
+        if first:
+            with suppress(OSError):  # the first error is the one to hear of
+                write_tables(fed, folder)
         heard = first or (ranks.is_lost(error) and not processes.silent(error))
         if heard and (not isinstance(error, Exception) or fed.arms):  # Ctrl-C, and what Lightning makes of it
-            print(how_to_resume(folder))
+            print(how_to_resume(assembly.checkpoint_folder(cfg, folder)))
         raise
     finally:
-        if first:
-            write_tables(fed, folder)
         for logger in loggers:
             conclude(logger, summary)
     if first:
@@ -138,7 +140,7 @@ def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
 def existing(path: str | None) -> str | None:
     """Return a checkpoint's path, or raise if there is no such file."""
     if path is not None and "://" not in str(path) and not Path(path).is_file():
-        raise ValueError(f"`ckpt_path` must be a checkpoint to resume from, got {path!r}, which is no file.")
+        raise ValueError(refusal(path, fault(Path(path)) or "is no file"))
     return path
 
 
@@ -150,9 +152,13 @@ def threads_of(count: Any) -> int | None:
 
 
 def how_to_resume(folder: Path, overrides: Sequence[str] | None = None) -> str:
-    """Say how to go on with an interrupted run that was told something; by default, what Hydra says it was told."""
-    kept = [folder / "checkpoints" / name for name in (Keeper.FILE, "last.ckpt")]
-    path = next((path for path in kept if path.is_file()), None)
+    """Say how to go on with an interrupted run whose checkpoints are in a folder.
+
+    Args:
+        folder: Where they are; the newest that loads is the one to take.
+        overrides: What the run was told; by default what Hydra says.
+    """
+    path = newest(folder.glob(f"*{SUFFIX}"))
     if path is None:
         return "\nInterrupted before there was anything to resume from."
     told = [one for one in overrides or hydra_overrides() if not one.startswith(("ckpt_path=", "+ckpt_path="))]
@@ -166,7 +172,7 @@ def hydra_overrides() -> list[str]:
 
 def readable(error: BaseException) -> bool:
     """Say whether an error's message is all that its reader needs: it was raised to tell about a wrong setting."""
-    if isinstance(error, MisconfigurationException | OmegaConfBaseException | LostProcessError):
+    if isinstance(error, MisconfigurationException | OmegaConfBaseException | LostProcessError | UnwrittenError):
         return True
     if error.__cause__ is not None and readable(error.__cause__):
         return True
@@ -212,13 +218,13 @@ def work(config: str, overrides: Sequence[str]) -> None:
         config: The run's configuration.
         overrides: What the run was told.
     """
-    cfg = OmegaConf.load(config)
+    cfg: Any = OmegaConf.load(config)
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
-            train(cfg)  # type: ignore[arg-type]  # a run's configuration is no list
+            train(cfg)
             return
         except KeyboardInterrupt:
             sys.exit(1)
@@ -228,7 +234,8 @@ def work(config: str, overrides: Sequence[str]) -> None:
             if not ranks.is_lost(error):
                 raise
             told = f"fedhpo: {error}"
-    print(told, how_to_resume(Path(cfg.folder).absolute(), overrides), sep="\n", file=sys.stderr)
+    kept = assembly.checkpoint_folder(cfg, Path(cfg.folder).absolute())
+    print(told, how_to_resume(kept, overrides), sep="\n", file=sys.stderr)
     sys.exit(1)
 
 

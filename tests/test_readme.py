@@ -1,4 +1,4 @@
-"""What the README shows: its Python runs, its commands exist."""
+"""What the README and the docs show: its Python runs, its commands exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import hydra
 import pytest
+import torch
 
+from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 
 ROOT = Path(__file__).parents[1]
@@ -37,12 +39,28 @@ def test_the_first_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_tuner_of_ones_own() -> None:
     names: dict[str, Any] = {}
     exec(blocks("python")[1], names)
-    from lightning_fedhpo import FederatedLoop
-
     tuner, fed = names["Greedy"]([1e-4, 0.5]), FederatedLoop(cohort=4)
     quiet_trainer(25, fed, tuner).fit(ToyModule(), datamodule=toy_data())
     late = [row["lr"] for row in fed.result.jobs if row["round"] >= 15]
     assert late.count(0.5) > 0.6 * len(late), "the rate with the smaller losses is used more"
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_the_checkpoints_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "checkpoints.md").read_text(), re.DOTALL)
+    outcomes = []
+    for rounds in (2, 4):  # the second run goes on from the first one's last round
+        fed = FederatedLoop(cohort=2, executor="sequential")
+        exec(script, {"fed": fed, "rounds": rounds, "model": ToyModule(), "data": toy_data()})
+        assert torch.load("checkpoints/last.ckpt", weights_only=True)["epoch"] == rounds - 1
+        outcomes.append(fed.result.history["score"])
+    assert len(outcomes[1]) == 4 and outcomes[1][:2] == outcomes[0]
+    best = torch.load("checkpoints/best.ckpt", weights_only=True)["epoch"]
+    assert best == min(range(4), key=outcomes[1].__getitem__) < 3
+    assert {path.name for path in Path("checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
 def commands() -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import time
 from pathlib import Path
@@ -73,6 +74,39 @@ def test_the_scores_of_the_best_checkpoint_and_of_the_history_agree(tmp_path: Pa
     assert kept["epoch"] == min(range(4), key=scores.__getitem__)
 
 
+def test_the_last_checkpoint_is_of_the_last_round_and_the_best_of_the_best(tmp_path: Path):
+    train(configured(tmp_path))
+    scores = [float(row["score"]) for row in rows(tmp_path / "history.csv")]
+    best = min(range(4), key=scores.__getitem__)
+    assert best < 3
+    kept = {name: torch.load(tmp_path / "checkpoints" / f"{name}.ckpt", weights_only=True) for name in ("best", "last")}
+    assert (kept["best"]["epoch"], kept["last"]["epoch"]) == (best, 3)
+
+
+def test_what_the_last_checkpoint_knows_of_the_best_is_of_its_own_round(tmp_path: Path):
+    train(configured(tmp_path, "trainer.max_epochs=2", "fed.mode=max"))
+    scores = [float(row["score"]) for row in rows(tmp_path / "history.csv")]
+    assert scores[1] > scores[0]
+    last = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    (best,) = (state for key, state in last["callbacks"].items() if "'monitor': 'val_loss'" in key)
+    assert float(best["best_model_score"]) == pytest.approx(scores[1])
+
+
+def test_the_last_checkpoint_every_so_many_rounds(tmp_path: Path):
+    train(configured(tmp_path, "last_checkpoint.every_n_epochs=3"))
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 2
+
+
+def test_checkpoints_elsewhere_and_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    elsewhere = tmp_path / "elsewhere"
+    fails = f"+callbacks.stop._target_={__name__}.Fails"
+    with pytest.raises(ZeroDivisionError):
+        train(configured(tmp_path, "fed.monitor=null", f"checkpoint.dirpath={elsewhere}", fails))
+    assert {path.name for path in elsewhere.iterdir()} == {"best.ckpt", "last.ckpt", "interrupted.ckpt"}
+    assert not (tmp_path / "checkpoints").exists()
+    assert capsys.readouterr().out.splitlines()[-1] == f"  fedhpo ckpt_path={elsewhere / 'interrupted.ckpt'}"
+
+
 def test_the_same_seed_is_the_same_run_and_another_is_another(tmp_path: Path):
     texts = []
     for number, seed in enumerate((0, 0, 1)):
@@ -108,6 +142,28 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path, capsys
     train(configured(rest, "executor=sequential", command[1]))
     train(configured(whole, "executor=sequential"))
     assert (rest / "history.csv").read_bytes() == (whole / "history.csv").read_bytes()
+
+
+def test_a_full_disk_is_one_error_and_the_checkpoint_before_it_is_the_one_to_go_on_from(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+):
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    saved, synced = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: saved.append(file) or (full() if len(saved) > 3 else synced(file)))
+    monkeypatch.setattr("lightning_fedhpo.train.write_tables", full)
+    with pytest.raises(OSError, match=r"No space left on device: this checkpoint was not written") as told:
+        train(configured(tmp_path, "fed.mode=max"))  # both rounds are the best, and the second's last.ckpt fails
+    assert readable(told.value) and told.value.__cause__ is None and told.value.__suppress_context__
+    assert not recwarn.list
+    kept = shlex.split(capsys.readouterr().out.splitlines()[-1])[1].removeprefix("ckpt_path=")
+    assert torch.load(kept, weights_only=True)["epoch"] == 1 and Path(kept).name == "best.ckpt"
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 0
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
 def test_a_run_that_fails_keeps_what_it_has(tmp_path: Path):
@@ -258,6 +314,29 @@ def test_wrong_settings_are_answered_in_a_few_lines(tmp_path: Path):
         assert code == 1, command
         assert all(part in said for part in expected), said
         assert len(said.strip().splitlines()) < 16 and "Traceback" not in said, said
+
+
+def test_a_checkpoint_that_is_none_is_answered_in_a_line(tmp_path: Path):
+    train(configured(tmp_path / "run"))
+    kept = tmp_path / "run" / "checkpoints"
+    whole = (kept / "last.ckpt").read_bytes()
+    (kept / "cut.ckpt").write_bytes(whole[:-100])
+    (kept / "empty.ckpt").touch()
+    (kept / "text.ckpt").write_text("none")
+    torch.save({"weight": torch.zeros(2)}, kept / "weights.ckpt")
+    told = {
+        "cut.ckpt": "is cut off",
+        "empty.ckpt": "is empty",
+        "text.ckpt": "is no checkpoint",
+        "weights.ckpt": "holds weights only",
+        "none.ckpt": "does not exist",
+        "": "is a folder",
+    }
+    commands = ([*PLAIN, f"ckpt_path={kept / name}", f"hydra.run.dir={tmp_path / 'rest'}"] for name in told)
+    for (name, what), (code, said) in zip(told.items(), answers(*commands, cwd=tmp_path), strict=True):
+        (line,) = (line for line in said.splitlines() if line.startswith("fedhpo:"))
+        assert code == 1 and "Traceback" not in said, said
+        assert f"{kept / name} {what}: take {kept / 'last.ckpt'}, which loads." in line
 
 
 def test_the_whole_trace_on_request(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,27 +56,29 @@ BATCH_HOOKS = (
 
 
 def guard_loading(
+    strategy: Any,
     module: LightningModule,
-    before: Callable[[Mapping[str, Any]], None],
+    read: Callable[..., Any],
     after: Callable[[Mapping[str, Any]], None],
 ) -> Callable[[], None]:
     """Look at a checkpoint while nothing of it is in the module yet, and return what ends the guard.
 
-    Lightning loads the module first and asks callbacks later. Its earliest door is the module's own hook:
-    ``before`` sees the checkpoint as it was saved, ``after`` as that hook leaves it.
+    Lightning loads the module first and asks callbacks later. ``read`` loads the file, by the strategy's own function
+    and its arguments; ``after`` sees the checkpoint as the module's own hook leaves it.
     """
     own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
 
     def guarded(checkpoint: dict[str, Any]) -> None:
-        before(checkpoint)
         hook(checkpoint)
         after(checkpoint)
 
     def release() -> None:
+        vars(strategy).pop("load_checkpoint", None)
         vars(module).pop("on_load_checkpoint", None)
         if own is not None:
             vars(module)["on_load_checkpoint"] = own
 
+    vars(strategy)["load_checkpoint"] = partial(read, strategy.load_checkpoint)
     vars(module)["on_load_checkpoint"] = guarded
     return release
 

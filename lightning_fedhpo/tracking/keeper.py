@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import ranks
+from lightning_fedhpo.checkpoints import UnwrittenError
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
@@ -30,21 +31,10 @@ class Keeper(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save; of several processes the first one does, or where it is gone the next."""
-        if not self._fed.arms:
+        if not self._fed.arms or isinstance(exception, UnwrittenError):
             return
-        before = self._written()
         try:
             trainer.save_checkpoint(self._path)
         except Exception as error:  # the first error is the one to hear of
-            if not trainer.is_global_zero and not ranks.takes_over():
-                return
-            if self._written() not in (None, before):
-                self._path.unlink()  # what there is of it is no checkpoint
-            warnings.warn(f"no checkpoint could be written to {self._path}: {error}", stacklevel=2)
-
-    def _written(self) -> int | None:
-        """Return when the file was written, None where there is none."""
-        try:
-            return self._path.stat().st_mtime_ns
-        except OSError:
-            return None
+            if trainer.is_global_zero or ranks.takes_over():
+                warnings.warn(f"no checkpoint could be written: {error}", stacklevel=2)

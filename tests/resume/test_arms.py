@@ -53,10 +53,11 @@ def run(folder: Path, search: Search, *callbacks: Callback, resume: bool = False
     """Run FedEx in a search, save every round, and write the outcome down."""
     fed = FederatedLoop(cohort=3, executor="sequential", evaluate_at=15)
     tuner = FedEx(SPACE, configs=4, baseline="drawn")
-    saver = ModelCheckpoint(folder, save_last=True, every_n_epochs=1, save_top_k=1, monitor="val_loss", filename="best")
+    best = ModelCheckpoint(folder, "best", monitor="val_loss", enable_version_counter=False)
+    last = ModelCheckpoint(folder, "last", enable_version_counter=False)
     logger = WandbLogger(save_dir=folder, project="tests", offline=True) if wandb else False
     trainer = quiet_trainer(
-        search.rounds, fed, search, tuner, saver, *callbacks, enable_checkpointing=True, logger=logger
+        search.rounds, fed, search, tuner, best, last, *callbacks, enable_checkpointing=True, logger=logger
     )
     module = ToyModule(dropout=0.2)
     trainer.fit(module, datamodule=toy_data(), ckpt_path=folder / "last.ckpt" if resume else None)

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,33 @@ def test_a_run_that_fails_in_a_round_goes_on_as_if_nothing_had_happened(tmp_path
 
 
 def test_half_a_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(self: Trainer, path: Path) -> None:
-        path.write_bytes(b"half")
+    def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Trainer, "save_checkpoint", full)
+    monkeypatch.setattr(os, "fsync", full)
     fed = FederatedLoop(cohort=3)
     with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="No space left"):
         fit(fed, Fails(job=4), Keeper(fed, tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_checkpoint_that_could_not_be_written_no_other_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Saves(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, *arguments: object) -> None:
+            monkeypatch.setattr(os, "fsync", full)
+            trainer.save_checkpoint(tmp_path / "last.ckpt")
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    fed = FederatedLoop(cohort=3)
+    with pytest.raises(
+        OSError, match=r"No space left on device: this checkpoint was not written.*last\.ckpt"
+    ) as caught:
+        fit(fed, Saves(), Keeper(fed, tmp_path))  # a second attempt would warn
+    assert caught.value.errno == 28 and caught.value.__suppress_context__
     assert list(tmp_path.iterdir()) == []
 
 

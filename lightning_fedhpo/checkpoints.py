@@ -1,0 +1,138 @@
+"""Checkpoint files: written whole or not at all, and refused in one sentence where there is nothing to resume from."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+SUFFIX = ".ckpt"
+
+
+class UnwrittenError(OSError):
+    """A checkpoint could not be written."""
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Write a checkpoint beside its target and rename it, so that the target is always whole.
+
+    The temporary file is named after the target: the next save overwrites what a killed one has left.
+
+    Args:
+        process: The number of the process in its run. A process that takes over from another one, which may still be
+            writing, has temporary files of its own.
+    """
+
+    def __init__(self, process: int = 0) -> None:
+        self._ending = f".tmp{process or ''}"
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write a checkpoint; one of another file system than the local one is written as Lightning does.
+
+        Raises:
+            UnwrittenError: Where the disk is full or the folder cannot be written to; an earlier file stays as it is.
+        """
+        if "://" in str(path) or storage_options is not None:
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}{self._ending}")
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(buffer, temporary)
+            os.replace(temporary, target)
+        except OSError as error:
+            what = f"{error.strerror}: this checkpoint was not written, an earlier one stays as it is"
+            raise UnwrittenError(error.errno, what, str(target)) from None
+
+
+def write_whole(strategy: Any, process: int) -> None:
+    """Have a Trainer's strategy write whole files, unless its user has chosen how checkpoints are written."""
+    if type(strategy.checkpoint_io) is TorchCheckpointIO:
+        strategy.checkpoint_io = WholeFiles(process)
+
+
+def _write(buffer: io.BytesIO, path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
+    """Load a checkpoint to resume from.
+
+    Raises:
+        MisconfigurationException: If there is none in the file, in one sentence that names one beside it.
+    """
+    try:
+        return load(path, *arguments, **options)
+    except Exception as error:
+        what = None if "://" in str(path) else fault(Path(path))
+        if what is not None:
+            raise MisconfigurationException(refusal(path, what)) from None
+        if isinstance(error, pickle.UnpicklingError):
+            raise MisconfigurationException(refusal(path, "holds objects that torch does not load unasked")) from error
+        raise
+
+
+def refusal(path: str | Path, what: str) -> str:
+    """Say what is wrong with a file, and which one beside it to resume from."""
+    where = Path(path)
+    folders = where.parent, where, where / "checkpoints"
+    other = newest(file for folder in folders for file in folder.glob(f"*{SUFFIX}") if file != where)
+    way_out = "start anew without it" if other is None else f"take {other}, which loads"
+    return f"`ckpt_path` must be a checkpoint of a run to resume from, but {path} {what}: {way_out}."
+
+
+def newest(paths: Iterable[Path]) -> Path | None:
+    """Return the newest of these files that a run can resume from."""
+    files = sorted((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return next((path for path in files if _loads(path)), None)
+
+
+def fault(path: Path) -> str | None:
+    """Say why a file cannot be loaded, None where it is whole."""
+    if path.is_dir():
+        return "is a folder"
+    if not path.is_file():
+        return "does not exist"
+    if not os.access(path, os.R_OK):
+        return "may not be read"
+    with path.open("rb") as file:
+        start = file.read(4)
+    if not start:
+        return "is empty"
+    if not zipfile.is_zipfile(path):
+        return "is cut off" if start == b"PK\3\4" else "is no checkpoint"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if not any(name.endswith("/data.pkl") for name in archive.namelist()):
+                return "is no checkpoint"
+            return "is damaged" if archive.testzip() else None
+    except zipfile.BadZipFile:
+        return "is damaged"
+
+
+def _loads(path: Path) -> bool:
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        return fault(path) is None  # it holds objects, of which torch asks
+    except Exception:
+        return False
+    return isinstance(checkpoint, Mapping) and bool(checkpoint.get("callbacks"))
