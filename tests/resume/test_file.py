@@ -200,6 +200,19 @@ def test_a_file_of_weights_only_is_refused(tmp_path: Path) -> None:
     _untouched(tmp_path / "last.ckpt", fresh, attempt)
 
 
+def test_a_file_that_is_cut_off_is_refused(saved: Path) -> None:
+    cut, module = saved.with_name("cut.ckpt"), ToyModule()
+    cut.write_bytes(saved.read_bytes()[:-100])
+    trainer = quiet_trainer(3, FederatedLoop(cohort=3))
+
+    def attempt() -> None:
+        with pytest.raises(MisconfigurationException, match=r"cut\.ckpt is cut off: take \S*last\.ckpt, which loads"):
+            trainer.fit(module, datamodule=toy_data(), ckpt_path=cut)
+
+    _untouched(cut, module, attempt)
+    assert "load_checkpoint" not in vars(trainer.strategy)
+
+
 def test_after_a_refusal_loop_and_module_start_anew(saved: Path) -> None:
     fed, module = FederatedLoop(cohort=3, seed=1), ToyModule()
     with pytest.raises(ValueError, match="seed"):
