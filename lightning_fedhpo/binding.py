@@ -25,7 +25,7 @@ from torch import nn
 
 from lightning_fedhpo import schedules
 from lightning_fedhpo.algorithms.base import decayed
-from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
 from lightning_fedhpo.groups import BETAS, checked, group_of, portion, shared
 from lightning_fedhpo.optimizers import LocalOptimizers
 from lightning_fedhpo.types import Config
@@ -193,9 +193,9 @@ class Binding:
         settings = self.settings
 
         def write(value: Any) -> None:
-            if not is_number(value) or value != int(value) or value < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-            setattr(settings, name, int(value))
+            if is_number(value) and is_finite(value) and value == int(value):
+                value = int(value)  # a tuner may compute with whole numbers as floats
+            setattr(settings, name, whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST))
 
         return Target(write, lambda: getattr(settings, name), "the local loop")
 
@@ -246,9 +246,7 @@ class Binding:
             return None
 
         def write(value: Any) -> None:
-            if not is_number(value) or not 0 <= value <= 1:
-                raise ValueError(f"`dropout` must be in [0, 1], got {value!r}.")
-            assign(value)
+            assign(number("dropout", value, 0, 1))
 
         def assign(value: Any) -> Callable[[], None]:
             former = held()

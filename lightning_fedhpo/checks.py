@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -25,11 +25,14 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import identity, ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, whole
 from lightning_fedhpo.checkpoints import refusal
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.evaluation import check_evaluation
 from lightning_fedhpo.executors.settings import setting_of
+from lightning_fedhpo.monitor import doubtful_mode
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
 
@@ -80,50 +83,23 @@ def federated_data(trainer: AnyTrainer) -> FederatedData:
     )
 
 
-def check_options(
-    mode: str,
-    target: str,
-    executor: object,
-    on_error: str,
-    on_difference: str,
-    log_arms: str,
-    cohort: int,
-    epochs: int,
-    seed: int,
-    algorithm: Algorithm | None,
-    monitor: str | None,
-    evaluate_at: int | Sequence[int] | None,
-    evaluate_clients: int | None,
-    retrain: int | None,
-) -> None:
-    """Check the arguments of the loop."""
-    choices = {
-        "mode": (mode, ("min", "max")),
-        "target": (target, ("personalized", "global", "server")),
-        "on_error": (on_error, ("raise", "drop")),
-        "on_difference": (on_difference, ("raise", "warn")),
-        "log_arms": (log_arms, ("best", "all")),
-    }
-    for name, (value, allowed) in choices.items():
-        if value not in allowed:
-            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
-    setting_of(executor)
-    counts = {
-        "cohort": cohort,
-        "epochs": epochs,
-        "evaluate_clients": 1 if evaluate_clients is None else evaluate_clients,
-        "retrain": 1 if retrain is None else retrain,
-    }
-    for name, number in counts.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}.")
-    if algorithm is not None and not isinstance(algorithm, Algorithm):
-        raise TypeError(f"`algorithm` must be an Algorithm such as FedAvg(), got {algorithm!r}.")
-    if monitor is None and target != "personalized":
-        raise ValueError(f'`target="{target}"` names a score, which `monitor=None` does without: name a monitor.')
-    check_evaluation(evaluate_at)
+def check_options(loop: type, given: Mapping[str, Any]) -> None:
+    """Check the arguments of the loop, by their names."""
+    setting_of(given["executor"])
+    check_kinds(loop, given)
+    whole("cohort", given["cohort"])
+    whole("epochs", given["epochs"], high=MOST_EPOCHS)
+    whole("seed", given["seed"], 0, MOST_SEED)
+    for name in ("evaluate_clients", "retrain"):
+        if given[name] is not None:
+            whole(name, given[name])
+    check_evaluation(given["evaluate_at"])
+    if given["monitor"] is None and given["target"] != "personalized":
+        raise ValueError(
+            f'`target="{given["target"]}"` names a score, which `monitor=None` does without: name a monitor.'
+        )
+    if given["monitor"] is not None and (doubt := doubtful_mode(given["monitor"], given["mode"])):
+        rank_zero_warn(doubt)
 
 
 def check_cohort(cohort: int, clients: int) -> None:

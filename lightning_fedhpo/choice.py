@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.dimensions import Dimension, Int, Value, is_number, steps
+from lightning_fedhpo.arguments import is_finite, is_number, is_scalar, shown
+from lightning_fedhpo.dimensions import Dimension, Int, Value, steps
+
+MOST_OPTIONS = 10**4
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -48,20 +51,29 @@ class Choice(Dimension[Value]):
     ordered: bool
 
     def __init__(self, options: Iterable[Value], ordered: bool | None = None) -> None:
-        if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable):
-            raise TypeError(f"The options of Choice must be a list, got {options!r}.")
-        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in options)
+        if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable) or is_scalar(options):
+            raise TypeError(f"The options of Choice must be a list, got {shown(options)}.")
+        first = islice(options, MOST_OPTIONS + 1)
+        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in first)
+        if len(plain) > MOST_OPTIONS:
+            raise ValueError(
+                f"Choice has at most {MOST_OPTIONS} options, got more: take an Int, a Float, or a coarser list."
+            )
         if not plain:
             raise ValueError("Choice must have at least one option, got none: to keep a default, drop the whole entry.")
-        for i, option in enumerate(plain):
+        seen = set()
+        for option in plain:
             if not isinstance(option, _PLAIN):
-                raise TypeError(f"An option of Choice must be a number, text, true, false or none, got {option!r}.")
-            if isinstance(option, float) and not math.isfinite(option):
-                raise ValueError(f"A number among the options of Choice must be finite, got {option!r}.")
-            if _position(plain[:i], option) is not None:
+                raise TypeError(
+                    f"An option of Choice must be a number, text, true, false or none, got {shown(option)}."
+                )
+            if is_number(option) and not is_finite(option):
+                raise ValueError(f"A number among the options of Choice must be finite, got {shown(option)}.")
+            if (isinstance(option, bool), option) in seen:
                 raise ValueError(f"The options of Choice must all be different, got {option!r} twice: drop one.")
+            seen.add((isinstance(option, bool), option))
         if ordered is not None and not isinstance(ordered, bool):
-            raise TypeError(f"`ordered` of Choice must be true, false or left out, got {ordered!r}.")
+            raise TypeError(f"`ordered` of Choice must be true, false or left out, got {shown(ordered)}.")
         vars(self).update(options=plain, ordered=_is_monotone(plain) if ordered is None else ordered)
 
     def __repr__(self) -> str:

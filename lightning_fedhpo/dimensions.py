@@ -13,26 +13,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
+
+from lightning_fedhpo.arguments import is_finite, is_number, is_whole, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Value: TypeAlias = bool | int | float | str | None
 V = TypeVar("V", bound=Value)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Say whether this is a real number; true and false are not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Say whether this is an integer by type; true and false are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def steps(width: int, epsilon: float) -> int:
@@ -46,11 +37,11 @@ def steps(width: int, epsilon: float) -> int:
 
 def _check_bounds(kind: str, low: float, high: float, log: bool, are_right_type: bool, rule: str) -> None:
     if not isinstance(log, bool):
-        raise TypeError(f"`log` of {kind} must be true or false, got {log!r}.")
+        raise TypeError(f"`log` of {kind} must be true or false, got {shown(log)}.")
     if not are_right_type:
-        raise TypeError(f"The bounds of {kind} must be {rule}, got {low!r} and {high!r}.")
-    if not all(map(math.isfinite, (low, high, high - low))):
-        raise ValueError(f"The bounds of {kind} and their distance must be finite, got {low!r} and {high!r}.")
+        raise TypeError(f"The bounds of {kind} must be {rule}, got {shown(low)} and {shown(high)}.")
+    if not all(map(is_finite, (low, high))) or not is_finite(high - low):
+        raise ValueError(f"The bounds of {kind} and their distance must be finite, got {shown(low)} and {shown(high)}.")
     if low > high:
         raise ValueError(f"The lower bound of {kind} comes first, got {low!r} and {high!r}: swap them.")
     if log and low <= 0:

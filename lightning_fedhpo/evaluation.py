@@ -6,7 +6,7 @@ the chosen configuration. Both are means over examples; the table of clients kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import ranks, seeding
+from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.executors.sequential import SequentialExecutor
@@ -83,16 +84,17 @@ def due(at: int | Sequence[int] | None, before: int, now: int) -> bool:
     """
     if at is None:
         return False
-    if isinstance(at, int):
+    if not isinstance(at, Iterable):
         return now // at > before // at
     return any(before < number <= now for number in at)
 
 
 def check_evaluation(at: int | Sequence[int] | None) -> None:
     """Check numbers of rounds at which to test."""
-    numbers = [] if at is None else [at] if isinstance(at, int) else list(at)
-    if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in numbers):
-        raise ValueError(f"`evaluate_at` must be a number of rounds of at least 1, or several of them, got {at!r}.")
+    several = [] if at is None else at if isinstance(at, Sequence) else [at]
+    whole("the length of `evaluate_at`", len(several), 0, 10**5)
+    for one in several:
+        whole("evaluate_at", one)
 
 
 def online_figures(evaluation: Evaluation, arm: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.arguments import number
 
 BETAS = {"beta1": 0, "beta2": 1}
 """Names of the two values of ``betas``."""
@@ -77,14 +77,12 @@ def portion(value: Any, share: float) -> Any:
 
 
 def checked(name: str, value: Any) -> Any:
-    """Return an optimizer's value, or raise where torch would have refused it when the optimizer was built."""
+    """Return an optimizer's value, or raise where it cannot be meant."""
     general = group_of(name)[0]
-    if general not in (*_NOT_NEGATIVE, *BETAS):
-        return value
-    if not is_number(value):
-        raise TypeError(f"`{name}` must be a number, got {value!r}.")
-    if not value >= 0:
-        raise ValueError(f"`{name}` must be zero or more, got {value!r}.")
-    if general in BETAS and not value < 1:
-        raise ValueError(f"`{name}` must be in [0, 1), got {value!r}.")
+    if general in BETAS:
+        return number(name, value, low=0, below=1)
+    if name == "lr":  # of all groups; one group may be frozen
+        return number(name, value, above=0, why="with 0 nothing is learned")
+    if general in _NOT_NEGATIVE:
+        return number(name, value, low=0, high=1 if general == "momentum" else None)
     return value

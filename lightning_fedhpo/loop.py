@@ -119,30 +119,15 @@ class FederatedLoop(Callback):
         retrain: int | None = None,
         verify: bool = True,
     ) -> None:
-        checks.check_options(
-            mode,
-            target,
-            executor,
-            on_error,
-            on_difference,
-            log_arms,
-            cohort,
-            epochs,
-            seed,
-            algorithm,
-            monitor,
-            evaluate_at,
-            evaluate_clients,
-            retrain,
-        )
+        checks.check_options(FederatedLoop, locals())
         self.algorithm = algorithm or FedAvg()
-        self.cohort = cohort
+        self.cohort = int(cohort)
         self.monitor = monitor
         self.mode = mode
         self.target = target
         self.executor = executor
-        self.epochs = epochs
-        self.seed = seed
+        self.epochs = int(epochs)
+        self.seed = int(seed)
         self.on_error = on_error
         self.on_difference = on_difference
         self.log_arms = log_arms
@@ -150,7 +135,7 @@ class FederatedLoop(Callback):
         self.retrain = retrain
         self.verify = verify
         self.evaluate_at = evaluate_at
-        self.evaluate_clients = evaluate_clients
+        self.evaluate_clients = evaluate_clients and int(evaluate_clients)
         self._score_before = score_before
         self.search: Search | None = None
         self._saved: dict[str, Any] | None = None

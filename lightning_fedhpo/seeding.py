@@ -18,6 +18,9 @@ import torch
 
 from lightning_fedhpo import twister
 
+MOST_SEED = 2**63 - 1
+"""The largest seed."""
+
 # The streams. A number, once given, keeps its meaning: changing one changes every published run.
 PARTITION = 1
 """Which examples a client owns."""

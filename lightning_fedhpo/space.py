@@ -16,8 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from lightning_fedhpo.arguments import is_number, is_whole, shown
 from lightning_fedhpo.choice import Choice
-from lightning_fedhpo.dimensions import Dimension, Float, Int, Value, is_number, is_whole
+from lightning_fedhpo.dimensions import Dimension, Float, Int, Value
 
 __all__ = ["Choice", "Config", "Dimension", "Float", "Int", "Part", "SearchSpace", "Value", "dimension"]
 
@@ -43,7 +44,7 @@ def dimension(spec: object) -> Dimension[Any]:
     if isinstance(spec, Dimension):
         return spec
     if not isinstance(spec, Mapping):
-        raise TypeError(f"A dimension is a Float, Int or Choice, or a mapping with a `type`, got {spec!r}.")
+        raise TypeError(f"A dimension is a Float, Int or Choice, or a mapping with a `type`, got {shown(spec)}.")
     kind = str(spec.get("type", spec.get("_target_"))).rpartition(".")[2].lower()
     if kind not in _KINDS:
         raise ValueError(f"The `type` of a dimension is one of {sorted(_KINDS)}, got {dict(spec)!r}.")
@@ -53,11 +54,11 @@ def dimension(spec: object) -> Dimension[Any]:
 def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
     """Return the dimensions of one part, with the hyperparameter's name in the error if one is wrong."""
     if not isinstance(entries, Mapping):
-        raise TypeError(f"The {part} part of a space maps names to dimensions, got {entries!r}.")
+        raise TypeError(f"The {part} part of a space maps names to dimensions, got {shown(entries)}.")
     found = {}
     for name, spec in entries.items():
         if not isinstance(name, str) or not name:
-            raise TypeError(f"The name of a hyperparameter is a text that is not empty, got {name!r} in {part}.")
+            raise TypeError(f"The name of a hyperparameter is a text that is not empty, got {shown(name)} in {part}.")
         try:
             found[name] = dimension(spec)
         except (TypeError, ValueError) as error:

@@ -293,7 +293,7 @@ def test_the_command(tmp_path: Path):
 
 
 WRONG = {
-    "algorithm.lr=0": ["fedhpo: algorithm: the server's `lr` must be above zero, got 0"],
+    "algorithm.lr=0": ["fedhpo: algorithm: the server's `lr` must be above 0, got 0"],
     "trainer.max_epochs=5": ["27 arms at first", "a budget of at least 41", "raise max_rounds"],
     "search=hyperband trainer.max_epochs=100": ["whose arms take 240 rounds: set max_epochs=240 or more"],
     "tuner=fedx": ["Could not find 'tuner/fedx'", "fedex", "multiplicative"],

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.dimensions import is_number
+from lightning_fedhpo.arguments import check_kinds, number
 from lightning_fedhpo.sgd import step_of
-from lightning_fedhpo.types import ClientResult, Config
+from lightning_fedhpo.types import ClientResult, Config, plain
 
 if TYPE_CHECKING:
     from lightning_fedhpo.arm import Arm
@@ -58,10 +58,9 @@ class Algorithm:
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        if weighting not in ("examples", "uniform"):
-            raise ValueError(f'`weighting` must be "examples" or "uniform", got {weighting!r}.')
-        self.client: dict[str, float] = dict(client or {})
-        self.server: dict[str, float] = dict(server or {})
+        check_kinds(Algorithm, locals())
+        self.client: dict[str, float] = plain(client or {})
+        self.server: dict[str, float] = plain(server or {})
         self.weighting = weighting
         self.local = (local,) if isinstance(local, str) else tuple(local)
         self.check_values("client", self.client)
@@ -158,8 +157,7 @@ class Algorithm:
         method with rules of its own adds them here.
         """
         for name, value in values.items():
-            if not is_number(value):
-                raise TypeError(f"the {side}'s `{name}` must be a number, got {value!r}.")
+            number(f"the {side}'s `{name}`", value)
         if side == "server":
             check_server(values.get("lr", 1.0), values.get("momentum", 0.0), values.get("decay", 0.0))
 
@@ -180,9 +178,6 @@ class Algorithm:
 
 def check_server(lr: float, momentum: float = 0.0, decay: float = 0.0) -> None:
     """Check the three server hyperparameters that most methods share."""
-    if not lr > 0:
-        raise ValueError(f"the server's `lr` must be above zero, got {lr!r}: with zero the model never changes.")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"the server's `momentum` must be in [0, 1), got {momentum!r}.")
-    if not 0 <= decay < 1:
-        raise ValueError(f"the server's `decay` must be in [0, 1), got {decay!r}: lr_t = lr * (1 - decay)**t.")
+    number("the server's `lr`", lr, above=0, why="with 0 the model never changes")
+    number("the server's `momentum`", momentum, low=0, below=1)
+    number("the server's `decay`", decay, low=0, below=1, why="lr_t = lr * (1 - decay)**t")

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import check_kinds, number
 from lightning_fedhpo.types import Config
 
 
@@ -124,8 +125,7 @@ class FedOpt(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(f"`optimizer` must be one of {', '.join(OPTIMIZERS)}, got {optimizer!r}.")
+        check_kinds(FedOpt, locals())
         self._build, self._options, names = OPTIMIZERS[optimizer]
         given = {"momentum": momentum, "beta1": beta1, "beta2": beta2, "tau": tau}
         foreign = [name for name, value in given.items() if value is not None and name not in names]
@@ -151,10 +151,8 @@ class FedOpt(Algorithm):
         """Refuse betas and an adaptivity that cannot be, too."""
         super().check_values(side, values)
         for name in ("beta1", "beta2"):
-            if not 0 <= values.get(name, 0.0) < 1:
-                raise ValueError(f"`{name}` must be in [0, 1), got {values[name]!r}.")
-        if not (tau := values.get("tau", 1.0)) > 0:
-            raise ValueError(f"`tau` must be above zero, got {tau!r}: it keeps the step finite.")
+            number(name, values.get(name, 0.0), low=0, below=1)
+        number("tau", values.get("tau", 1.0), above=0, why="it keeps the step finite")
 
     def identity(self) -> dict[str, Any]:
         """Return the method, how it is set, and which optimizer it uses."""

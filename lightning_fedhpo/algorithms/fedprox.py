@@ -13,6 +13,7 @@ from typing import Literal
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import number
 from lightning_fedhpo.types import Config
 
 
@@ -68,8 +69,6 @@ class FedProx(Algorithm):
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse a proximal term that pushes, too."""
         super().check_values(side, values)
-        if side == "client" and not (mu := values.get("prox_mu", 0.0)) >= 0:
-            raise ValueError(
-                f"`mu` (`prox_mu` in a space) must be zero or more, got {mu!r}: below zero it drives the client's "
-                "model away."
-            )
+        if side == "client":
+            why = "below 0 it drives the client's model away"
+            number("`mu` (`prox_mu` in a space)", values.get("prox_mu", 0.0), low=0, why=why)

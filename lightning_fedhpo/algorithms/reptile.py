@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import number
 from lightning_fedhpo.types import Config
 
 
@@ -43,5 +44,5 @@ class Reptile(Algorithm):
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse to go beyond the mean, too."""
         super().check_values(side, values)
-        if side == "server" and (lr := values.get("lr", 1.0)) > 1:
-            raise ValueError(f"Reptile's `lr` must be at most 1, got {lr!r}: use FedAvg to go beyond the mean.")
+        if side == "server":
+            number("Reptile's `lr`", values.get("lr", 1.0), above=0, high=1, why="use FedAvg to go beyond the mean")

@@ -9,11 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_fedhpo.arguments import number, shown, whole
 from lightning_fedhpo.data.grouping import Ints, index_type
 from lightning_fedhpo.data.parts import Part
-
-SEEDS = 2**63
-"""Seeds are below this number."""
+from lightning_fedhpo.seeding import MOST_SEED
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +46,9 @@ def dealt(rng: np.random.Generator, counts: NDArray[np.int64]) -> Ints:
     return owners
 
 
-def check_count(name: str, value: object) -> None:
-    """Raise unless a count is a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1, got {value}.")
-
-
 def check_alpha(alpha: float) -> None:
     """Raise unless a concentration is positive and finite."""
-    if not 0 < alpha < np.inf:
-        raise ValueError(f"`alpha` must be above 0 and finite, got {alpha!r}: small is skewed, large is even.")
+    number("alpha", alpha, above=0, why="small is skewed, large is even")
 
 
 def check_enough(part: Part, clients: int, minimum: int) -> None:
@@ -76,11 +66,11 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     >>> check_fractions([0.5, 0.5, 0])
     (0.5, 0.5, 0.0)
     """
-    values = tuple(float(fraction) for fraction in fractions)
-    if len(values) != 3 or not all(value >= 0 for value in values) or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
+    values = [float(number("fractions", fraction, 0, 1)) for fraction in fractions]
+    if len(values) != 3 or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
         raise ValueError(
             "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
-            f"first above 0, got {values}: for instance (0.8, 0.1, 0.1)."
+            f"first above 0, got {shown(fractions)}: for instance (0.8, 0.1, 0.1)."
         )
     return values[0], values[1], values[2]
 
@@ -91,7 +81,4 @@ def check_seed(seed: int) -> int:
     >>> check_seed(np.int32(3))
     3
     """
-    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    if not whole or not 0 <= int(seed) < SEEDS:
-        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}: for instance 0.")
-    return int(seed)
+    return whole("seed", seed, 0, MOST_SEED)

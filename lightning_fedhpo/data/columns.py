@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
 
+from lightning_fedhpo.arguments import is_scalar
+
 LABELS = ("targets", "labels", "target", "label", "y")
 
 
@@ -42,7 +44,8 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         )
     if isinstance(dataset, DataLoader):
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
-    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    listed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and not is_scalar(dataset)
+    if isinstance(dataset, Mapping) or not listed:
         raise TypeError(
             "`dataset` must be a map-style data set (with `__len__` and `__getitem__`), tensors of equal length in a "
             f"tuple, list or dict, or a lightning.LightningDataModule, got {type(dataset).__name__}."

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_fedhpo import seeding
+from lightning_fedhpo import arguments, seeding
 from lightning_fedhpo.data import describe as description
-from lightning_fedhpo.data.assignment import Partition, check_count, check_fractions, check_seed
+from lightning_fedhpo.data.assignment import Partition, check_fractions, check_seed
 from lightning_fedhpo.data.columns import Columns, as_dataset
 from lightning_fedhpo.data.datamodule import (
     SETTINGS,
@@ -32,7 +32,6 @@ from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.parts import By
 from lightning_fedhpo.data.splits import Federation, Source, Split, build, whole
-from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.types import SPLITS
 
 BATCH_SIZE = 32
@@ -101,21 +100,20 @@ class FederatedData(LightningDataModule):
         if not isinstance(partition, Partition) or isinstance(partition, type):
             raise TypeError(
                 "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
-                f"classes_per_client), Quantity(clients, alpha) or Natural(by), got {partition!r}."
+                f"classes_per_client), Quantity(clients, alpha) or Natural(by), got {arguments.shown(partition)}."
             )
         if isinstance(dataset, FederatedData):
             raise TypeError("`dataset` is a FederatedData already: pass the data set or data module it was made of.")
-        for name, size in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
-            if size is not None:
-                check_count(name, size)
+        given = {name: value for name, value in locals().items() if name not in ("dataset", "partition")}
+        arguments.check_kinds(FederatedData, given)
+        for name in ("batch_size", "eval_batch_size"):
+            if given[name] is not None:
+                arguments.whole(name, given[name])
         self.partition = partition
         self.fractions = check_fractions(fractions)
         self.seed = check_seed(seed)
-        if not is_number(server_fraction) or not 0 <= server_fraction < 1:
-            raise ValueError(
-                f"`server_fraction` must be in [0, 1), got {server_fraction!r}: clients train on what is left."
-            )
-        self.server_fraction = server_fraction
+        why = "clients train on what is left"
+        self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1, why=why)
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
         self._collate_fn, self._targets = collate_fn, targets
         self._module = dataset if isinstance(dataset, LightningDataModule) else None

@@ -19,8 +19,9 @@ from typing import Literal
 
 import numpy as np
 
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.data import label_skew
-from lightning_fedhpo.data.assignment import Assignment, check_alpha, check_count, check_enough, dealt
+from lightning_fedhpo.data.assignment import Assignment, check_alpha, check_enough, dealt
 from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, spread
 from lightning_fedhpo.data.parts import By, Part
 
@@ -42,7 +43,7 @@ class Iid:
     clients: int
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
+        whole("clients", self.clients)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Shuffle each part and cut it into equal pieces."""
@@ -72,8 +73,8 @@ class Quantity:
     min_size: int = 1
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_count("min_size", self.min_size)
+        whole("clients", self.clients)
+        whole("min_size", self.min_size)
         check_alpha(self.alpha)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
@@ -116,8 +117,9 @@ class Dirichlet:
     balanced: bool = False
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_count("min_size", self.min_size)
+        check_kinds(Dirichlet, vars(self))
+        whole("clients", self.clients)
+        whole("min_size", self.min_size)
         check_alpha(self.alpha)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
@@ -161,8 +163,8 @@ class Shards:
     classes_per_client: int = 2
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_count("classes_per_client", self.classes_per_client)
+        whole("clients", self.clients)
+        whole("classes_per_client", self.classes_per_client)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Deal the classes once and share out every part by them."""
@@ -214,9 +216,8 @@ class Natural:
     below: Literal["error", "drop"] = "error"
 
     def __post_init__(self) -> None:
-        check_count("min_size", self.min_size)
-        if self.below not in ("error", "drop"):
-            raise ValueError(f'`below` must be "error" or "drop", got {self.below!r}.')
+        check_kinds(Natural, vars(self))
+        whole("min_size", self.min_size)
 
     def __repr__(self) -> str:
         by = repr(self.by) if isinstance(self.by, str) else f"<{type(self.by).__name__}>"

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.data.assignment import check_count, check_seed
+from lightning_fedhpo.arguments import MOST, number, whole
+from lightning_fedhpo.data.assignment import check_seed
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.grouping import Floats
 from lightning_fedhpo.data.partition import Natural
@@ -65,8 +66,8 @@ def synthetic_classification(
         >>> x.shape, y.shape
         (torch.Size([2, 4]), torch.Size([2]))
     """
-    check_problem(clients, examples, classes, min_size)
-    check_count("features", features)
+    check_problem(clients, examples, classes, min_size, whole("features", features))
+    check_amounts(concept=concept, shift=shift, noise=noise, size_spread=size_spread)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
@@ -124,8 +125,8 @@ def synthetic_images(
         >>> images.shape
         torch.Size([3, 1, 8, 8])
     """
-    check_problem(clients, examples, classes, min_size)
-    check_count("size", size)
+    check_problem(clients, examples, classes, min_size, whole("size", size) ** 2)
+    check_amounts(skew=skew, style=style, noise=noise, size_spread=size_spread)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
@@ -173,12 +174,23 @@ def federate(
     )
 
 
-def check_problem(clients: int, examples: int, classes: int, min_size: int) -> None:
-    """Raise unless the numbers describe a classification problem."""
-    for name, value in (("clients", clients), ("examples", examples), ("classes", classes), ("min_size", min_size)):
-        check_count(name, value)
-    if classes < 2:
-        raise ValueError(f"`classes` must be at least 2, got {classes}: with one there is nothing to tell apart.")
+def check_amounts(**values: float) -> None:
+    """Raise unless amounts are such that what is generated is finite."""
+    for name, value in values.items():
+        number(name, value, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
+
+
+def check_problem(clients: int, examples: int, classes: int, min_size: int, width: int) -> None:
+    """Raise unless the numbers describe a classification problem that fits into memory, of inputs of a width."""
+    for name, value in (("clients", clients), ("examples", examples), ("min_size", min_size)):
+        whole(name, value)
+    whole("classes", classes, low=2, why="with one there is nothing to tell apart")
+    total = clients * examples * (width + classes) + width * classes
+    if total > MOST:
+        raise ValueError(
+            f"generated data are at most {MOST} numbers, got {total} by clients={clients} of examples={examples} with "
+            f"{width} numbers each and classes={classes}: they are made in memory."
+        )
     if examples < min_size:
         raise ValueError(
             f"`examples` is the mean size and must be at least `min_size`, got {examples} with min_size={min_size}."

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data import idx
 from lightning_fedhpo.data.assignment import Partition, check_seed, dealt
 from lightning_fedhpo.data.federation import FederatedData
@@ -65,7 +66,8 @@ def femnist(
         >>> len(femnist(file))
         2
     """
-    check_seed(seed)  # before the file is read, which takes a while
+    check_kinds(femnist, locals())  # before the file is read, which takes a while
+    check_seed(seed)
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"`path` must be an .npz file with x, y and writer; there is no file at {path}.")
@@ -118,6 +120,7 @@ def mnist(
     Returns:
         Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
     """
+    check_kinds(mnist, locals())
     check_seed(seed)
     parts = read_parts("ylecun/mnist", path, 28, test=official_test)
     if isinstance(partition, Natural) and isinstance(partition.by, str) and partition.by == "writer":
@@ -140,6 +143,7 @@ def fashion_mnist(
     Returns:
         Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
     """
+    check_kinds(fashion_mnist, locals())
     parts = read_parts("zalando-datasets/fashion_mnist", path, 28, test=official_test)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
@@ -167,6 +171,7 @@ def cifar10(
     Returns:
         Clients of pairs ``(x, y)``: images of shape (channels, size, size) between 0 and 1.
     """
+    check_kinds(cifar10, locals())
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
     parts = read_parts("uoft-cs/cifar10", path, 32, channels=channels, crop=size, test=official_test)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_fedhpo.arguments import check_kinds, shown, whole
+
 MEGABYTE = 1 << 20
 
 
@@ -36,10 +38,8 @@ class Vectorized:
     memory: int = 1024
 
     def __post_init__(self) -> None:
-        if self.compile is not None and not isinstance(self.compile, bool):
-            raise TypeError(f"`compile` must be True, False or None, got {self.compile!r}.")
-        if isinstance(self.memory, bool) or not isinstance(self.memory, int) or self.memory < 1:
-            raise ValueError(f"`memory` must be a whole number of megabytes of at least 1, got {self.memory!r}.")
+        check_kinds(Vectorized, vars(self))
+        whole("memory", self.memory)
 
 
 @dataclass(frozen=True)
@@ -72,5 +72,5 @@ def setting_of(executor: object) -> Setting:
         return executor
     raise ValueError(
         f"`executor` must be one of {', '.join(map(repr, BY_NAME))}, or Sequential(), Vectorized(...) or Auto() of "
-        f"lightning_fedhpo.executors, got {executor!r}."
+        f"lightning_fedhpo.executors, got {shown(executor)}."
     )

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image
+from lightning_fedhpo.arguments import number
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
 
 
 class CifarCNN(Classifier):
@@ -49,23 +49,26 @@ class CifarCNN(Classifier):
         weight_decay: float = 0.0,
     ) -> None:
         check_image(channels, size, smallest=6)
-        check_count("classes", classes)
+        check_sizes(classes=classes)
+        number("dropout", dropout, 0, 1)
         side = size // 2 // 2
-        net = nn.Sequential(
-            nn.Conv2d(channels, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(3, stride=2, ceil_mode=True),
-            nn.Conv2d(64, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(3, stride=2, ceil_mode=True),
-            Flat(64 * side * side, "`size`"),
-            nn.Linear(64 * side * side, 384),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(384, 192),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(192, classes),
+        net = made(
+            lambda: nn.Sequential(
+                nn.Conv2d(channels, 64, 5, padding=2),
+                nn.ReLU(),
+                nn.MaxPool2d(3, stride=2, ceil_mode=True),
+                nn.Conv2d(64, 64, 5, padding=2),
+                nn.ReLU(),
+                nn.MaxPool2d(3, stride=2, ceil_mode=True),
+                Flat(64 * side * side, "`size`"),
+                nn.Linear(64 * side * side, 384),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(384, 192),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(192, classes),
+            )
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo.data.assignment import check_count
+from lightning_fedhpo.arguments import MOST, check_kinds, number, whole
 
 
 class Classifier(LightningModule):
@@ -33,10 +33,11 @@ class Classifier(LightningModule):
 
     def __init__(self, net: nn.Module, lr: float = 0.1, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         super().__init__()
+        check_kinds(Classifier, locals())
         self.net = net
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
+        self.lr = number("lr", lr, above=0)
+        self.momentum = number("momentum", momentum, low=0, below=1)
+        self.weight_decay = number("weight_decay", weight_decay, low=0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
@@ -100,9 +101,26 @@ class Flat(nn.Flatten):
 
 def check_image(channels: int, size: int, smallest: int) -> None:
     """Raise unless an image of these dimensions survives a model's pooling."""
-    check_count("channels", channels)
-    if isinstance(size, bool) or not isinstance(size, int) or size < smallest:
-        raise ValueError(
-            f"`size`, the height and width of the images, must be a whole number of at least {smallest}, got {size!r}: "
-            "of smaller ones the pooling leaves nothing."
-        )
+    check_sizes(channels=channels)
+    what = "`size`, the height and width of the images,"
+    whole(what, size, smallest, 10**4, why="of smaller ones the pooling leaves nothing")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise unless the sizes of layers can be meant."""
+    for name, size in sizes.items():
+        whole(name, size, high=100 if name == "layers" else 10**6)
+
+
+def made(network: Callable[[], nn.Module]) -> nn.Module:
+    """Make a network, unless it is larger than can be meant: that shows before it takes any memory.
+
+    >>> made(lambda: nn.Linear(10**6, 10**6))
+    Traceback (most recent call last):
+    ValueError: a model has at most 1000000000 weights, got 1000001000000: make its layers smaller.
+    """
+    with torch.device("meta"):
+        weights = sum(parameter.numel() for parameter in network().parameters())
+    if weights > MOST:
+        raise ValueError(f"a model has at most {MOST} weights, got {weights}: make its layers smaller.")
+    return network()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image
+from lightning_fedhpo.arguments import number
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
 
 
 class CNN(Classifier):
@@ -43,21 +43,23 @@ class CNN(Classifier):
         weight_decay: float = 0.0,
     ) -> None:
         check_image(channels, size, smallest=4)
-        check_count("classes", classes)
-        check_count("hidden", hidden)
+        check_sizes(classes=classes, hidden=hidden)
+        number("dropout", dropout, 0, 1)
         side = size // 2 // 2
-        net = nn.Sequential(
-            nn.Conv2d(channels, 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            Flat(64 * side * side, "`size`"),
-            nn.Linear(64 * side * side, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, classes),
+        net = made(
+            lambda: nn.Sequential(
+                nn.Conv2d(channels, 32, 5, padding=2),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(32, 64, 5, padding=2),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                Flat(64 * side * side, "`size`"),
+                nn.Linear(64 * side * side, hidden),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(hidden, classes),
+            )
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image
+from lightning_fedhpo.arguments import number
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
 
 
 class LeNet(Classifier):
@@ -42,24 +42,27 @@ class LeNet(Classifier):
         weight_decay: float = 0.0,
     ) -> None:
         check_image(channels, size, smallest=12)
-        check_count("classes", classes)
+        check_sizes(classes=classes)
+        number("dropout", dropout, 0, 1)
         padding = 2 if size < 32 else 0
         side = ((size + 2 * padding - 4) // 2 - 4) // 2
-        net = nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=padding),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            Flat(16 * side * side, "`size`"),
-            nn.Linear(16 * side * side, 120),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(84, classes),
+        net = made(
+            lambda: nn.Sequential(
+                nn.Conv2d(channels, 6, 5, padding=padding),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(6, 16, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                Flat(16 * side * side, "`size`"),
+                nn.Linear(16 * side * side, 120),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(120, 84),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(84, classes),
+            )
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

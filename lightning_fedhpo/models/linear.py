@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier, Flat
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, made
 
 
 class Linear(Classifier):
@@ -32,8 +31,7 @@ class Linear(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        check_count("features", features)
-        check_count("classes", classes)
-        net = nn.Sequential(Flat(features, "`features`"), nn.Linear(features, classes))
+        check_sizes(features=features, classes=classes)
+        net = made(lambda: nn.Sequential(Flat(features, "`features`"), nn.Linear(features, classes)))
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

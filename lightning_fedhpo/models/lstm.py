@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier
+from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.models.classifier import Classifier, check_sizes, made
 
 
 class Characters(nn.Module):
@@ -76,8 +76,9 @@ class LSTM(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        sizes = {"vocabulary": vocabulary, "embedding": embedding, "hidden": hidden, "layers": layers}
-        for name, value in sizes.items():
-            check_count(name, value)
-        super().__init__(Characters(vocabulary, embedding, hidden, layers, dropout, every), lr, momentum, weight_decay)
+        check_kinds(LSTM, locals())
+        check_sizes(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
+        number("dropout", dropout, 0, 1)
+        net = made(lambda: Characters(vocabulary, embedding, hidden, layers, dropout, every))
+        super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.data.assignment import check_count
-from lightning_fedhpo.models.classifier import Classifier, Flat
+from lightning_fedhpo.arguments import number
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, made
 
 
 class MLP(Classifier):
@@ -36,14 +36,16 @@ class MLP(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        for name, value in (("features", features), ("classes", classes), ("hidden", hidden)):
-            check_count(name, value)
-        net = nn.Sequential(
-            Flat(features, "`features`"),
-            nn.Linear(features, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, classes),
+        check_sizes(features=features, classes=classes, hidden=hidden)
+        number("dropout", dropout, 0, 1)
+        net = made(
+            lambda: nn.Sequential(
+                Flat(features, "`features`"),
+                nn.Linear(features, hidden),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(hidden, classes),
+            )
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

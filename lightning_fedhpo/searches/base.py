@@ -12,10 +12,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tuners.base import check_beside_loop
 from lightning_fedhpo.types import Config, RoundContext
+
+MOST_ARMS = 10**5
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,16 @@ class Search(Callback):
     """How many clients the federation has; the loop says it before the first round."""
 
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
-        if not isinstance(space, SearchSpace):
-            raise TypeError(f"`space` must be a SearchSpace, got {space!r}.")
+        check_kinds(Search, locals())
         if not space.client and not space.server:
             raise ValueError("`space` must have a hyperparameter to search, got an empty SearchSpace().")
-        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
-            raise ValueError(f"`budget` must be a whole number of rounds of at least 1, got {budget!r}.")
-        if not isinstance(per_client, bool):
-            raise TypeError(f"`per_client` must be true or false, got {per_client!r}.")
         if per_client and not space.client:
             raise ValueError(
                 "`per_client=True` draws the client part of the space for every client, got a space without one: "
                 "SearchSpace(client={...}), or leave `per_client` out."
             )
         self.space = space
-        self.budget = budget
+        self.budget = whole("budget", budget)
         self.per_client = per_client
         self._tuned: frozenset[str] = frozenset()
         self._pinned: frozenset[str] = frozenset()
@@ -157,3 +155,25 @@ class Search(Callback):
             "budget": self.budget,
             "per_client": self.per_client,
         }
+
+
+def arms_of(budget: int, max_rounds: int) -> int:
+    """Return how many arms of so many rounds a budget covers.
+
+    >>> arms_of(100, 30)
+    3
+    """
+    if max_rounds > budget:
+        raise ValueError(
+            f"`max_rounds` must be from 1 to `budget`, got {max_rounds} with budget={budget}: the budget does not "
+            "cover a single arm."
+        )
+    check_arms(budget // max_rounds, budget=budget, max_rounds=max_rounds)
+    return budget // max_rounds
+
+
+def check_arms(arms: int, **settings: int) -> None:
+    """Refuse settings that ask for more arms than can be meant: each is a model of its own."""
+    if arms > MOST_ARMS:
+        asked = " and ".join(f"{name}={value}" for name, value in settings.items())
+        raise ValueError(f"a search has at most {MOST_ARMS} arms, got {arms} with {asked}: each is a model of its own.")

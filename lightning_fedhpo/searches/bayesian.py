@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search
-from lightning_fedhpo.searches.optuna_study import SAMPLERS, ask_arms, check_installed
+from lightning_fedhpo.searches.base import Draft, Search, arms_of
+from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
@@ -49,24 +50,18 @@ class BayesianSearch(Search):
         parallel: int = 1,
         per_client: bool = False,
     ) -> None:
+        check_kinds(BayesianSearch, locals())
         super().__init__(space, budget, per_client)
-        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or not 1 <= max_rounds <= budget:
-            raise ValueError(
-                f"`max_rounds` must be from 1 to `budget`, got {max_rounds!r} with budget={budget}: the budget does "
-                "not cover a single arm."
-            )
-        if sampler not in SAMPLERS:
-            raise ValueError(f"`sampler` must be one of {', '.join(map(repr, SAMPLERS))}, got {sampler!r}.")
-        self.arms = budget // max_rounds
-        if isinstance(parallel, bool) or not isinstance(parallel, int) or not 1 <= parallel <= self.arms:
+        self.max_rounds = whole("max_rounds", max_rounds)
+        self.arms = arms_of(self.budget, self.max_rounds)
+        self.sampler = sampler
+        self.parallel = whole("parallel", parallel)
+        if parallel > self.arms:
             raise ValueError(
                 f"`parallel` must be from 1 to the number of arms, which is {self.arms} with budget={budget} and "
-                f"max_rounds={max_rounds}, got {parallel!r}."
+                f"max_rounds={max_rounds}, got {parallel}."
             )
         check_installed(type(self).__name__)
-        self.max_rounds = max_rounds
-        self.sampler = sampler
-        self.parallel = parallel
 
     @property
     def keeps_start(self) -> bool:

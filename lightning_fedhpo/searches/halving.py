@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.scores import discounted, ranked
-from lightning_fedhpo.searches.base import Draft, Search
+from lightning_fedhpo.searches.base import Draft, Search, check_arms
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
@@ -77,18 +78,12 @@ class SuccessiveHalving(Search):
         discount: float = 0.0,
     ) -> None:
         super().__init__(space, budget)
-        if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
-            raise ValueError(f"`eta` must be at least 2, got {eta!r}: with 1 no arm is ever eliminated.")
-        for name, number in (("eliminations", eliminations), ("max_rounds", max_rounds)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
-        if not 0 <= discount <= 1:
-            raise ValueError(f"`discount` must be in [0, 1], got {discount!r}.")
-        self.eta = eta
-        self.eliminations = eliminations
-        self.max_rounds = max_rounds
-        self.discount = discount
-        self.rungs = rung_ends(budget, max_rounds, eta, eliminations)
+        self.eta = whole("eta", eta, low=2, why="with 1 no arm is ever eliminated")
+        self.eliminations = whole("eliminations", eliminations, high=20)  # 2**20 arms are more than any search has
+        self.max_rounds = whole("max_rounds", max_rounds)
+        self.discount = number("discount", discount, 0, 1)
+        check_arms(self.eta**self.eliminations, eta=self.eta, eliminations=self.eliminations)
+        self.rungs = rung_ends(self.budget, self.max_rounds, self.eta, self.eliminations)
 
     @property
     def starts(self) -> int:

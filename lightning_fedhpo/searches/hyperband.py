@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.scores import discounted, ranked
-from lightning_fedhpo.searches.base import Draft, Search
+from lightning_fedhpo.searches.base import Draft, Search, check_arms
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
@@ -92,17 +93,14 @@ class Hyperband(Search):
         per_client: bool = False,
         sampler: Literal["random", "tpe"] = "random",
     ) -> None:
-        if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
-            raise ValueError(f"`eta` must be at least 2, got {eta!r}: with 1 no arm is ever eliminated.")
-        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-            raise ValueError(f"`max_rounds` must be a whole number of at least 1, got {max_rounds!r}.")
-        if not 0 <= discount <= 1:
-            raise ValueError(f"`discount` must be in [0, 1], got {discount!r}.")
-        if sampler not in ("random", "tpe"):
-            raise ValueError(f"`sampler` must be 'random' or 'tpe', got {sampler!r}.")
+        check_kinds(Hyperband, locals())
+        self.eta = whole("eta", eta, low=2, why="with 1 no arm is ever eliminated")
+        self.max_rounds = whole("max_rounds", max_rounds, high=10**6)
+        self.discount = number("discount", discount, 0, 1)
+        self.sampler = sampler
         if sampler == "tpe":
             check_installed('Hyperband(sampler="tpe")')
-        planned = brackets(max_rounds, eta)
+        planned = brackets(self.max_rounds, self.eta)
         total = sum(bracket.cost for bracket in planned)
         super().__init__(space, total if budget is None else budget, per_client)
         self.brackets: list[Bracket] = []
@@ -115,10 +113,7 @@ class Hyperband(Search):
                 f"`budget` must cover the first bracket, which takes {planned[0].cost} rounds of single arms with "
                 f"max_rounds={max_rounds} and eta={eta}, got {budget}: raise it or take fewer max_rounds."
             )
-        self.eta = eta
-        self.max_rounds = max_rounds
-        self.discount = discount
-        self.sampler = sampler
+        check_arms(sum(bracket.sizes[0] for bracket in self.brackets), eta=self.eta, max_rounds=self.max_rounds)
 
     @property
     def keeps_start(self) -> bool:

@@ -17,8 +17,6 @@ from lightning_fedhpo.dimensions import Dimension, Float
 from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.types import Config
 
-SAMPLERS = ("gp", "tpe")
-
 
 def check_installed(asking: str) -> None:
     """Raise if Optuna, or SciPy that its Gaussian processes need, is missing.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search
+from lightning_fedhpo.searches.base import Draft, Search, arms_of
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
@@ -32,13 +33,8 @@ class RandomSearch(Search):
 
     def __init__(self, space: SearchSpace, budget: int, max_rounds: int, per_client: bool = False) -> None:
         super().__init__(space, budget, per_client)
-        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or not 1 <= max_rounds <= budget:
-            raise ValueError(
-                f"`max_rounds` must be from 1 to `budget`, got {max_rounds!r} with budget={budget}: the budget does "
-                "not cover a single arm."
-            )
-        self.max_rounds = max_rounds
-        self.arms = budget // max_rounds
+        self.max_rounds = whole("max_rounds", max_rounds)
+        self.arms = arms_of(self.budget, self.max_rounds)
 
     @property
     def starts(self) -> int:

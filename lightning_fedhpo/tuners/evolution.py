@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.dimensions import Dimension, Float, Int, is_number
+from lightning_fedhpo.arguments import is_number
+from lightning_fedhpo.dimensions import Dimension, Float, Int
 from lightning_fedhpo.space import Choice
 
 Dimensions = Mapping[str, Dimension[Any]]

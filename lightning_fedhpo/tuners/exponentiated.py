@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Schedule = Literal["constant", "adaptive", "aggressive", "auto"]
 Logs = NDArray[np.float64]
 
+MOST_CONFIGS = 10**4
+"""Every configuration's probability is a figure of every round."""
 LARGEST = 1e300
 """A gradient's entries are kept below this, where a later step would turn them to nan."""
 

@@ -17,16 +17,13 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, number, shown, whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.scores import weighted_mean
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.tuners.exponentiated import ArmState, Baseline, Distribution, Schedule, gradient
+from lightning_fedhpo.tuners.exponentiated import MOST_CONFIGS, ArmState, Baseline, Distribution, Schedule, gradient
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
-
-SCHEDULES = ("constant", "adaptive", "aggressive", "auto")
-OBJECTIVES = ("personalized", "diff")
-DEPLOYMENTS = ("most_likely", "sampled")
 
 
 class FedEx(Tuner):
@@ -64,24 +61,15 @@ class FedEx(Tuner):
         factorized: bool = False,
         deploy: Literal["most_likely", "sampled"] = "most_likely",
     ) -> None:
-        choices = (("schedule", schedule, SCHEDULES), ("objective", objective, OBJECTIVES))
-        for name, value, allowed in (*choices, ("deploy", deploy, DEPLOYMENTS)):
-            if value not in allowed:
-                raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
-        if not isinstance(space, SearchSpace) or not space.client:
+        check_kinds(FedEx, locals())
+        if not space.client:
             raise ValueError("`space` must be a SearchSpace with a client part: FedEx tunes client hyperparameters.")
-        if not 0 <= epsilon <= 1:
-            raise ValueError(f"`epsilon` must be in [0, 1], got {epsilon!r}: 1 is the whole space already.")
-        if baseline != "drawn" and not (isinstance(baseline, int | float) and 0 <= baseline <= 1):
-            raise ValueError(f'`baseline` must be a discount in [0, 1] or "drawn", got {baseline!r}.')
-        if not cutoff >= 0:
-            raise ValueError(f"`cutoff` must be an entropy of at least 0, got {cutoff!r}.")
         self._bounds = _bounds(configs)
         self.space: SearchSpace = space
-        self.epsilon = epsilon
+        self.epsilon = number("epsilon", epsilon, 0, 1, why="1 is the whole space already")
         self.schedule = schedule
-        self.baseline = baseline
-        self.cutoff = cutoff
+        self.baseline = baseline if baseline == "drawn" else number("baseline", baseline, 0, 1, why='"drawn" draws it')
+        self.cutoff = number("cutoff", cutoff, 0)
         self.objective = objective
         self.factorized = factorized
         self.deploy = deploy
@@ -245,12 +233,10 @@ class FedEx(Tuner):
 
 
 def _bounds(configs: int | Sequence[int]) -> tuple[int, int]:
-    pair = (configs, configs) if isinstance(configs, int) else tuple(configs)
-    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in pair)
-    if len(pair) != 2 or not whole or not 1 <= pair[0] <= pair[1]:
-        raise ValueError(
-            f"`configs` must be a number of configurations of at least 1, or a pair (fewest, most), got {configs!r}."
-        )
+    several = tuple(configs[:3]) if isinstance(configs, Sequence) else (configs, configs)
+    pair = [whole("configs", one, high=MOST_CONFIGS) for one in several]
+    if len(pair) != 2 or pair[0] > pair[1]:
+        raise ValueError(f"`configs` must be how many configurations, or a pair (fewest, most), got {shown(configs)}.")
     return pair[0], pair[1]
 
 

@@ -18,8 +18,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.scores import best_and_worst, discounted
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tracking.tables import Table
@@ -78,25 +78,18 @@ class FedPop(Tuner):
         resample: float = 0.1,
         discount: float = 0.9,
     ) -> None:
-        if not isinstance(space, SearchSpace) or not space.client:
+        check_kinds(FedPop, locals())
+        if not space.client:
             raise ValueError("`space` must be a SearchSpace with a client part: FedPop tunes client hyperparameters.")
-        unknown = [level for level in levels if level not in LEVELS]
-        if isinstance(levels, str) or unknown:
-            raise ValueError(f'`levels` must be a list of "g" (arms) and "l" (places of a cohort), got {levels!r}.')
-        if not is_number(interval) or not interval > 0 or (interval >= 1 and interval != int(interval)):
-            raise ValueError(f"`interval` must be whole rounds, or a part of the run below 1, got {interval!r}.")
-        if isinstance(rho, bool) or not isinstance(rho, int) or rho < 2:
-            raise ValueError(f"`rho` must be a whole number of at least 2, got {rho!r}: the worst 1/rho are replaced.")
-        for name, value in (("epsilon", epsilon), ("resample", resample), ("discount", discount)):
-            if not is_number(value) or not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1], got {value!r}.")
         self.space: SearchSpace = space
         self.levels = tuple(levels)
-        self.interval = interval
-        self.rho = rho
-        self.epsilon = epsilon
-        self.resample = resample
-        self.discount = discount
+        self.interval = number("interval", interval, above=0)
+        if interval >= 1 and interval != int(interval):
+            raise ValueError(f"`interval` must be whole rounds, or a part of the run below 1, got {interval}.")
+        self.rho = whole("rho", rho, low=2, why="the worst 1/rho are replaced")
+        self.epsilon = number("epsilon", epsilon, 0, 1)
+        self.resample = number("resample", resample, 0, 1)
+        self.discount = number("discount", discount, 0, 1)
         self.client_names = tuple(space.client)
         self.server_names = tuple(space.server) if "g" in levels else ()
         self.needs_scores = bool(levels)

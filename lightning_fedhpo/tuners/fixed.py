@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_fedhpo.arguments import check_kinds, is_number, number, shown
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
@@ -23,6 +24,13 @@ class Fixed(Tuner):
     """
 
     def __init__(self, client: Mapping[str, Any] | None = None, server: Mapping[str, Any] | None = None) -> None:
+        check_kinds(Fixed, locals())
+        for side, values in (("client", client or {}), ("server", server or {})):
+            for name, value in values.items():
+                if not isinstance(name, str) or not name:
+                    raise TypeError(f"the name of a {side}'s hyperparameter must be a text, got {shown(name)}.")
+                if is_number(value):
+                    number(f"the {side}'s `{name}`", value)
         self._client = plain(client or {})
         self._server = plain(server or {})
         self.client_names = tuple(self._client)

@@ -19,10 +19,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.tuners.exponentiated import LARGEST, Logs, entropy, normalised, sampled
+from lightning_fedhpo.tuners.exponentiated import LARGEST, MOST_CONFIGS, Logs, entropy, normalised, sampled
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
@@ -54,17 +55,15 @@ class MultiplicativeWeights(Tuner):
     """
 
     def __init__(self, space: SearchSpace, configs: int = 27, rounds: int | None = None) -> None:
-        if not isinstance(space, SearchSpace) or not space.client:
+        check_kinds(MultiplicativeWeights, locals())
+        if not space.client:
             raise ValueError("`space` must be a SearchSpace with a client part: client hyperparameters are tuned.")
-        for name, number in (("configs", configs), ("rounds", 1 if rounds is None else rounds)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
         self.space: SearchSpace = space
-        self.size = configs
-        self.rounds = rounds
+        self.size = whole("configs", configs, high=MOST_CONFIGS)
+        self.rounds = None if rounds is None else whole("rounds", rounds)
         self.client_names = tuple(space.client)
         self.needs_scores = True
-        self._planned = rounds or 1
+        self._planned = self.rounds or 1
         self._weights: dict[int, Logs] = {}
         self._candidates: dict[int, list[dict[str, Any]]] = {}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_fedhpo.arguments import check_kinds, is_number
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.trajectory import checked, read_trajectory
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion
@@ -35,6 +35,7 @@ class Replay(Tuner):
     """
 
     def __init__(self, trajectory: str | PathLike[str] | Sequence[Mapping[str, Any]]) -> None:
+        check_kinds(Replay, locals())
         if isinstance(trajectory, str | PathLike):
             self._rows = read_trajectory(trajectory)
         else:

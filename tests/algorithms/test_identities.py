@@ -199,13 +199,13 @@ def test_a_local_pattern_that_matches_nothing_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FedAvg(lr=0.0), "above zero"),
+        (lambda: FedAvg(lr=0.0), "above 0"),
         (lambda: FedAvg(momentum=1.0), r"\[0, 1\)"),
         (lambda: FedAvg(decay=-0.1), "decay"),
         (lambda: FedAvg(weighting="size"), "uniform"),  # type: ignore[arg-type]
         (lambda: FedProx(mu=-1.0), "`mu`"),
         (lambda: Reptile(lr=1.5), "FedAvg to go beyond"),
-        (lambda: FedOpt("rmsprop"), "sgd, adam, adagrad, yogi"),  # type: ignore[arg-type]
+        (lambda: FedOpt("rmsprop"), "'sgd', 'adam', 'adagrad', 'yogi'"),  # type: ignore[arg-type]
         (lambda: FedOpt("sgd", beta1=0.9), "takes lr, decay and momentum"),
         (lambda: FedOpt("adam", beta2=1.0), "`beta2`"),
         (lambda: FedOpt("yogi", tau=0.0), "`tau`"),
@@ -219,7 +219,7 @@ def test_wrong_arguments(make, message: str) -> None:  # type: ignore[no-untyped
 @pytest.mark.parametrize(
     ("algorithm", "side", "values", "message"),
     [
-        (FedAvg(), "server", {"lr": 0.0}, "above zero"),
+        (FedAvg(), "server", {"lr": 0.0}, "above 0"),
         (FedAvg(), "server", {"momentum": 1.5}, r"\[0, 1\)"),
         (FedAvg(), "server", {"decay": 2.0}, "decay"),
         (FedProx(), "client", {"prox_mu": -1.0}, "`mu`"),

@@ -208,7 +208,7 @@ def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
 
 def test_errors_name_the_section(composed):
     cfg = composed("algorithm.lr=-1")
-    with pytest.raises(ValueError, match="algorithm: the server's `lr` must be above zero"):
+    with pytest.raises(ValueError, match="algorithm: the server's `lr` must be above 0"):
         build(cfg, "algorithm")
     cfg = composed("+algorithm.mu=1")
     with pytest.raises(ValueError, match="algorithm: .*mu"):

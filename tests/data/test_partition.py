@@ -240,12 +240,12 @@ def test_natural_drops_owners_without_training_examples_from_every_split() -> No
         (lambda: Iid(0), ValueError, "`clients` must be at least 1, got 0"),
         (lambda: Iid(2.5), TypeError, "`clients` must be a whole number, got 2.5"),
         (lambda: Iid(True), TypeError, "whole number, got True"),
-        (lambda: Dirichlet(3, alpha=0.0), ValueError, "`alpha` must be above 0 and finite, got 0.0"),
+        (lambda: Dirichlet(3, alpha=0.0), ValueError, "`alpha` must be above 0, got 0.0: small is skewed"),
         (lambda: Dirichlet(3, alpha=float("nan")), ValueError, "got nan"),
         (lambda: Dirichlet(3, alpha=1.0, min_size=0), ValueError, "`min_size` must be at least 1, got 0"),
         (lambda: Shards(3, 0), ValueError, "`classes_per_client` must be at least 1, got 0"),
         (lambda: Quantity(3, alpha=-1.0), ValueError, "`alpha` must be above 0"),
-        (lambda: Natural([1], below="ignore"), ValueError, '"error" or "drop", got \'ignore\''),
+        (lambda: Natural([1], below="ignore"), ValueError, "one of 'error', 'drop', got 'ignore'"),
     ],
 )
 def test_arguments_are_checked(make: Any, error: type[Exception], message: str) -> None:

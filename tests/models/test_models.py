@@ -145,7 +145,7 @@ def test_a_wrong_shape_is_explained():
         (lambda: MLP(hidden=0), "`hidden` must be at least 1"),
         (lambda: LSTM(layers=0), "`layers` must be at least 1"),
         (lambda: CNN(channels=0), "`channels` must be at least 1"),
-        (lambda: MLP(dropout=1.5), "dropout probability"),
+        (lambda: MLP(dropout=1.5), r"`dropout` must be in \[0, 1\], got 1.5"),
     ],
 )
 def test_wrong_arguments(make, rule: str):

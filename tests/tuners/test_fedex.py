@@ -312,6 +312,7 @@ def test_k_1_is_the_search_alone_with_the_same_configuration() -> None:
     [
         ({"configs": 0}, "`configs`"),
         ({"configs": (5, 2)}, "pair"),
+        ({"configs": 10**6}, "`configs` must be at most 10000, got 1000000"),
         ({"epsilon": 1.5}, "whole space"),
         ({"schedule": "fast"}, "'aggressive'"),
         ({"baseline": 2.0}, "drawn"),

@@ -1,0 +1,189 @@
+"""What public constructors ask of their arguments: kinds by the signature, then bounds.
+
+A constructor begins with ``check_kinds(TheClass, locals())`` and goes on with :func:`whole` and :func:`number`, which
+return plain Python numbers, also for numpy's: a safely loaded checkpoint cannot hold the latter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from itertools import islice
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+
+MOST = 10**9
+"""No count of anything is meant to be larger."""
+MOST_EPOCHS = 10**4
+"""A client's local training with more of them would not end."""
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "None"}
+_OTHERS = {Sequence: "a sequence", Mapping: "a mapping", Callable: "a function"}
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Say whether this is a real number; true and false are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Say whether this is an integer by type; true and false are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_finite(value: float) -> bool:
+    """Say whether a number is a finite float.
+
+    >>> is_finite(1e300), is_finite(10**400)
+    (True, False)
+    """
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_scalar(value: object) -> bool:
+    """Say whether this is a tensor or an array of no dimension, which claims to be iterable."""
+    return getattr(value, "ndim", 1) == 0
+
+
+def check_kinds(of: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse arguments of another kind than a signature says.
+
+    Args:
+        of: The class or the function that has the signature.
+        given: The arguments by name, such as ``locals()``; what the signature does not have is left alone.
+
+    >>> def train(mode: Literal["min", "max"], verify: bool = True) -> None:
+    ...     check_kinds(train, locals())
+    >>> train("max", verify="no")
+    Traceback (most recent call last):
+    TypeError: `verify` must be true or false, got 'no'.
+    """
+    hints = get_type_hints(of.__init__ if isinstance(of, type) else of)  # type: ignore[misc]  # its own, not a base's
+    for name, hint in hints.items():
+        if name in given and not _fits(given[name], hint):
+            is_choice = isinstance(given[name], str) and any(get_origin(one) is Literal for one in _options(hint))
+            kind = ValueError if is_choice else TypeError
+            raise kind(f"`{name}` must be {_said(hint)}, got {shown(given[name])}.")
+
+
+def whole(name: str, value: object, low: int = 1, high: int = MOST, why: str = "") -> int:
+    """Return a whole number, or raise where it is none or out of bounds.
+
+    Args:
+        name: What the user calls it.
+        value: What came.
+        low: The smallest that can be meant.
+        high: The largest that can be meant.
+        why: What is wrong with smaller ones.
+
+    >>> whole("eta", 1, low=2, why="with 1 no arm is ever eliminated")
+    Traceback (most recent call last):
+    ValueError: `eta` must be at least 2, got 1: with 1 no arm is ever eliminated.
+    """
+    if not is_whole(value):
+        raise TypeError(f"{_quoted(name)} must be a whole number, got {shown(value)}.")
+    if value < low:
+        raise ValueError(f"{_quoted(name)} must be at least {low}, got {shown(value)}{why and f': {why}'}.")
+    if value > high:
+        raise ValueError(f"{_quoted(name)} must be at most {high}, got {shown(value)}.")
+    return int(value)
+
+
+def number(
+    name: str,
+    value: object,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    why: str = "",
+) -> float:
+    """Return a finite number, or raise where it is none or out of bounds.
+
+    Args:
+        name: What the user calls it.
+        value: What came.
+        low: The smallest that can be meant.
+        high: The largest that can be meant.
+        above: A bound that is too small itself.
+        below: A bound that is too large itself.
+        why: What is wrong with others.
+
+    >>> number("lr", 0.5, above=0), number("epsilon", 1, 0, 1)
+    (0.5, 1)
+    >>> number("momentum", 1.5, low=0, below=1)
+    Traceback (most recent call last):
+    ValueError: `momentum` must be in [0, 1), got 1.5.
+    """
+    if not is_number(value):
+        raise TypeError(f"{_quoted(name)} must be a number, got {shown(value)}.")
+    bottom, top = low if above is None else above, high if below is None else below
+    above_bottom = bottom is None or value > bottom or value == low
+    if not (is_finite(value) and above_bottom and (top is None or value < top or value == high)):
+        if top is not None:
+            rule = f"in {'[' if above is None else '('}{bottom}, {top}{']' if below is None else ')'}"
+        elif not is_finite(value):
+            rule = "finite"
+        else:
+            rule = f"at least {low}" if above is None else f"above {above}"
+        raise ValueError(f"{_quoted(name)} must be {rule}, got {shown(value)}{why and f': {why}'}.")
+    return int(value) if is_whole(value) else float(value)
+
+
+def shown(value: object, longest: int = 100) -> str:
+    """Return what came as a message can hold it.
+
+    >>> shown("no"), shown([0.5] * 1000, longest=12)
+    ("'no'", '[0.5, 0.5...')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write down numbers of more than some thousand digits
+        text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _quoted(name: str) -> str:
+    return name if "`" in name else f"`{name}`"
+
+
+def _options(hint: Any) -> Sequence[Any]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if kind is Literal:
+        return isinstance(value, str) and value in inner
+    if kind in (int, float):
+        return is_whole(value) if kind is int else is_number(value)
+    if kind is Sequence:  # or a thing of the kind, such as an array or a column of a table
+        if isinstance(value, str | bytes | Mapping) or not (isinstance(value, Sized) and isinstance(value, Iterable)):
+            return False
+        return not is_scalar(value) and (inner[0] is Any or all(_fits(one, inner[0]) for one in islice(value, 1000)))
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _said(hint: Any) -> str:
+    """Return a kind in words.
+
+    >>> _said(int | Sequence[int] | None), _said(Literal["a", "b"] | float)
+    ('a whole number, a sequence of whole numbers or None', "one of 'a', 'b' or a number")
+    """
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        *first, last = (_said(one) for one in inner)
+        return f"{', '.join(first)} or {last}"
+    if kind is Literal:
+        return f"one of {', '.join(map(repr, inner))}"
+    if kind is Sequence and inner[0] in _KINDS:
+        return f"a sequence of {_KINDS[inner[0]].removeprefix('a ')}s"
+    name = getattr(kind, "__name__", str(kind))
+    return _KINDS.get(kind) or _OTHERS.get(kind) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

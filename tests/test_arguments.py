@@ -1,0 +1,203 @@
+"""Every public constructor refuses what cannot be meant, by its argument's name and with what came."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lightning_fedhpo
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    Fixed,
+    Float,
+    Hyperband,
+    Iid,
+    Int,
+    MultiplicativeWeights,
+    RandomSearch,
+    SearchSpace,
+    SuccessiveHalving,
+    data,
+    models,
+)
+from lightning_fedhpo.arguments import check_kinds, number, shown, whole
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import toy_tensors
+
+SPACE = SearchSpace(client={"lr": Float(0.1, 1.0)})
+NEEDED: dict[str, Any] = {
+    "space": SPACE,
+    "budget": 20,
+    "max_rounds": 6,
+    "clients": 4,
+    "alpha": 1.0,
+    "low": 1,
+    "high": 2,
+}
+NEEDED |= {"options": [1, 2], "by": [0, 1], "net": nn.Linear(2, 2)}
+NEEDED |= {"dataset": toy_tensors(100), "partition": Iid(4)}
+ABSTRACT = {"Algorithm", "Search", "Tuner"}
+PUBLIC = [getattr(lightning_fedhpo, name) for name in lightning_fedhpo.__all__ if name not in ABSTRACT]
+PUBLIC += [getattr(models, name) for name in models.__all__]
+PUBLIC += [data.synthetic_classification, data.synthetic_images, data.femnist, Vectorized]
+
+HUGE = 10**5000
+"""A number that Python neither makes a float of nor writes down."""
+WRONG: dict[type, list[Any]] = {
+    bool: ["no", 1, 0.5],
+    int: ["3", 1.5, True, math.nan, HUGE, -HUGE],
+    float: ["3", True, math.nan, math.inf, -math.inf, np.float64("nan"), HUGE],
+    str: [b"text", 1.5],
+}
+
+
+@pytest.mark.parametrize("made", PUBLIC, ids=lambda made: made.__name__)
+def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> None:
+    parameters = dict(inspect.signature(made).parameters)
+    parameters.pop("server_data", None)  # anything that has examples, which shows when the run begins
+    needed = {name: NEEDED[name] for name in parameters if name in NEEDED}
+    needed |= {"low": 1.0, "high": 2.0} if made is Float else {}
+    if "path" in parameters:
+        needed["path"] = str(tmp_path / "small.npz")
+        np.savez(needed["path"], x=np.zeros((6, 28, 28), "uint8"), y=np.arange(6), writer=[0, 0, 0, 1, 1, 1])
+    tried = 0
+    for name, parameter in parameters.items():
+        usual = needed.get(name, parameter.default)
+        for value in [object(), *WRONG.get(type(usual), [])]:
+            began = time.monotonic()
+            with pytest.raises((TypeError, ValueError)) as caught:
+                made(**{**needed, name: value})
+            assert time.monotonic() - began < 5
+            assert name in str(caught.value) or "bounds" in str(caught.value)
+            assert "got" in str(caught.value) and len(str(caught.value)) < 400
+            assert str(caught.traceback[-1].path).startswith(lightning_fedhpo.__path__[0]), "Python's own error"
+            tried += 1
+    assert tried >= len(parameters) > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
+        (lambda: FederatedLoop(score_before="no"), TypeError, "`score_before` must be true or false or None"),
+        (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
+        (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
+        (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
+        (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
+        (lambda: FedEx(SPACE, factorized="no"), TypeError, "`factorized` must be true or false"),
+        (lambda: FedEx(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000, got 1000000"),
+        (lambda: FedEx(SPACE, configs=range(10**9)), ValueError, "`configs` must be at least 1, got 0"),
+        (lambda: FedEx(None), TypeError, "`space` must be a SearchSpace, got None"),
+        (lambda: MultiplicativeWeights(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000"),
+        (lambda: SuccessiveHalving(SPACE, eliminations=100_000), ValueError, "`eliminations` must be at most 20"),
+        (
+            lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6),
+            ValueError,
+            "at most 100000 arms, got 1000000 with eta=10 and eliminations=6",
+        ),
+        (lambda: RandomSearch(SPACE, 10**9, 1), ValueError, "got 1000000000 with budget=1000000000 and max_rounds=1"),
+        (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
+        (lambda: FedAvg(lr=math.inf), ValueError, "the server's `lr` must be finite, got inf"),
+        (lambda: FedAvg(lr="fast"), TypeError, "the server's `lr` must be a number, got 'fast'"),
+        (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
+        (lambda: models.MLP(lr=0), ValueError, "`lr` must be above 0, got 0"),
+        (lambda: models.MLP(momentum=1.5), ValueError, r"`momentum` must be in \[0, 1\), got 1.5"),
+        (lambda: models.MLP(weight_decay=-1), ValueError, "`weight_decay` must be at least 0, got -1"),
+        (lambda: models.MLP(features=10**6, hidden=10**6), ValueError, "at most 1000000000 weights, got 10000110000"),
+        (lambda: models.LSTM(every="no"), TypeError, "`every` must be true or false, got 'no'"),
+        (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
+        (lambda: Fixed(server={1: 0.5}), TypeError, "the name of a server's hyperparameter must be a text, got 1"),
+        (lambda: Choice(range(10**9)), ValueError, "Choice has at most 10000 options"),
+        (lambda: Int(1, HUGE), ValueError, "must be finite, got 1 and a number of 16610 bits"),
+        (lambda: data.synthetic_classification(10**9), ValueError, "at most 1000000000 numbers.*clients=1000000000"),
+        (lambda: data.synthetic_images(size=10**5), ValueError, "at most 1000000000 numbers"),
+        (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
+        (
+            lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"),
+            TypeError,
+            "`collate_fn` must be a func",
+        ),
+    ],
+)
+def test_what_came_is_answered_with_the_rule(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_numpy_s_numbers_become_plain_ones() -> None:
+    search = RandomSearch(SPACE, np.int64(20), np.int32(6))
+    tuner = FedEx(SPACE, configs=np.int64(3), epsilon=np.float32(0.5), cutoff=np.float64(0.0))
+    loop = FederatedLoop(FedAvg(lr=np.float64(0.5)), cohort=np.int64(2), seed=np.int64(1), epochs=np.int8(1))
+    held = [search.budget, search.max_rounds, tuner.epsilon, tuner.cutoff, loop.cohort, loop.seed, loop.epochs]
+    assert {type(value) for value in [*held, *loop.algorithm.server.values()]} == {int, float}
+
+
+def test_a_model_is_made_with_the_weights_it_had_without_a_look_at_its_size() -> None:
+    torch.manual_seed(0)
+    plain = nn.Linear(5, 3)
+    torch.manual_seed(0)
+    assert torch.equal(models.Linear(5, 3).net[1].weight, plain.weight)
+
+
+def test_kinds_of_a_signature() -> None:
+    def call(
+        names: Mapping[str, int] | None = None,
+        sizes: Sequence[int] = (),
+        mode: Literal["a", "b"] | float = "a",
+        anything: Any = None,
+    ) -> None:
+        check_kinds(call, locals())
+
+    call(names={"one": 1}, sizes=[1, 2], mode=0.5, anything=object())
+    call(sizes=np.arange(3), mode="b")
+    with pytest.raises(ValueError, match=r"`mode` must be one of 'a', 'b' or a number, got 'c'\."):
+        call(mode="c")  # type: ignore[arg-type]
+    for wrong, said in (
+        ({"names": [1]}, "`names` must be a mapping or None, got [1]."),
+        ({"sizes": "12"}, "`sizes` must be a sequence of whole numbers, got '12'."),
+        ({"sizes": [1.5]}, "`sizes` must be a sequence of whole numbers, got [1.5]."),
+        ({"sizes": torch.tensor(1)}, "`sizes` must be a sequence of whole numbers, got tensor(1)."),
+        ({"mode": None}, "`mode` must be one of 'a', 'b' or a number, got None."),
+    ):
+        with pytest.raises(TypeError) as caught:
+            call(**wrong)  # type: ignore[arg-type]
+        assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "rule"),
+    [
+        ({"low": 0, "high": 1}, [0, 0.5, 1], [-0.1, 1.1, math.nan, math.inf, HUGE], "in [0, 1]"),
+        ({"low": 0, "below": 1}, [0, 0.9], [-0.1, 1], "in [0, 1)"),
+        ({"above": 0, "high": 1}, [1e-300, 1], [0, 2], "in (0, 1]"),
+        ({"above": 0}, [0.1, 10**9], [0, -1], "above 0"),
+        ({"low": 0}, [0, 7], [-1], "at least 0"),
+        ({}, [-1, 1e308], [math.nan, -math.inf, HUGE], "finite"),
+    ],
+)
+def test_numbers_in_bounds(bounds: dict[str, float], inside: list[float], outside: list[float], rule: str) -> None:
+    for value in inside:
+        assert number("x", value, **bounds) == value
+    for value in outside:
+        with pytest.raises(ValueError) as caught:
+            number("x", value, why="so it is", **bounds)
+        assert str(caught.value) == f"`x` must be {rule}, got {shown(value)}: so it is."
+
+
+def test_whole_numbers_in_bounds() -> None:
+    assert whole("x", 3, 3, 3) == 3
+    for value, rule in ((2, "at least 3"), (4, "at most 3")):
+        with pytest.raises(ValueError, match=f"`x` must be {rule}, got {value}"):
+            whole("x", value, 3, 3)
