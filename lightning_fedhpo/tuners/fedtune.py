@@ -21,21 +21,15 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.dimensions import is_number
 from lightning_fedhpo.ensemble import Ensemble
 from lightning_fedhpo.space import Choice, SearchSpace
 from lightning_fedhpo.tuners import policy
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.tuners.model_buffer import POLICIES, ModelBuffer
+from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
-CHOICES = {
-    "optimizer": ("sgd", "adam"),
-    "credit": ("server", "federated"),
-    "buffer": POLICIES,
-    "relaxation": ("one-hot", "concrete"),
-}
 ARRAYS = ("logits", "first", "second", "credits")
 """What is saved of an arm's :class:`Learner` as tensors."""
 
@@ -106,11 +100,8 @@ class FedTune(Tuner):
         center: bool = False,
         loss: str | None = None,
     ) -> None:
-        given = {"optimizer": optimizer, "credit": credit, "buffer": buffer, "relaxation": relaxation}
-        for name, value in given.items():
-            if value not in CHOICES[name]:
-                raise ValueError(f"`{name}` must be one of {', '.join(map(repr, CHOICES[name]))}, got {value!r}.")
-        if not isinstance(space, SearchSpace) or not space.client:
+        check_kinds(FedTune, locals())
+        if not space.client:
             raise ValueError("`space` must be a SearchSpace with a client part: FedTune tunes client hyperparameters.")
         for name, dimension in space.client.items():
             if not isinstance(dimension, Choice):
@@ -118,13 +109,9 @@ class FedTune(Tuner):
                     f"FedTune chooses among listed values, got {dimension!r} for {name!r}: list them, as in "
                     f"{name}=Choice({dimension.grid(3)!r})."
                 )
-        for name, number in (("lr", lr), ("temperature", temperature)):
-            if not is_number(number) or not 0 < number < float("inf"):
-                raise ValueError(f"`{name}` must be a number above zero, got {number!r}.")
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-            raise ValueError(f"`capacity` must be a whole number of models of at least 1, got {capacity!r}.")
-        if not isinstance(center, bool):
-            raise TypeError(f"`center` must be true or false, got {center!r}.")
+        number("lr", lr, above=0)
+        number("temperature", temperature, above=0)
+        whole("capacity", capacity)
         if relaxation == "concrete" and buffer != "shared":
             raise ValueError(
                 f'`buffer` must be "shared" with relaxation="concrete", got {buffer!r}: all candidates are trained, so '

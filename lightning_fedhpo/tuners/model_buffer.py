@@ -7,7 +7,6 @@ from typing import Any, Literal
 from lightning_fedhpo.arm import Arm, Model
 
 Key = tuple[int, ...]
-POLICIES = ("joint", "shared", "nearest")
 
 
 class ModelBuffer:

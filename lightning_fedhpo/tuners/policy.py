@@ -42,7 +42,7 @@ def drawn(logits: Array, fractions: Array) -> list[int]:
 def policy_gradient(logits: Array, chosen: Array, slopes: Array) -> Array:
     """Return ``dL/d1_i (e_chosen - pi_i)``, the search gradient on the logits (equation 10).
 
-    >>> policy_gradient(np.log([[0.25, 0.75]]), np.array([0]), np.array([2.0])).tolist()
+    >>> policy_gradient(np.log([[0.25, 0.75]]), np.array([0]), np.array([2.0])).round(6).tolist()
     [[1.5, -1.5]]
     """
     hot = np.eye(logits.shape[1])[chosen]

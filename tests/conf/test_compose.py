@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.assembly import build, callbacks, loggers, searching
+from lightning_fedhpo.trajectory import write_trajectory
 from tests.data.image_sets import write_batches, write_idx, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
@@ -93,6 +94,9 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
         cfg.data.path = images(tmp_path)
     if option == "data=cifar10":
         cfg.data.path = str(write_batches(tmp_path))
+    if option == "tuner=replay":
+        cfg.tuner.trajectory = str(tmp_path / "trajectory.json")
+        write_trajectory(cfg.tuner.trajectory, [{"server": {"lr": 1.0}, "client": {"lr": 0.1}}])
     if option.startswith("space=") and cfg.space is not None:
         assert build(cfg, "space").client
         cfg.space = None  # nobody in this run has a use for one
