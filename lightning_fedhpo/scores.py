@@ -52,13 +52,16 @@ def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
 def best_and_worst(items: Sequence[T], scores: Sequence[float], rho: int) -> tuple[list[T], list[T]]:
     """Return the best and the worst 1/rho of the items, rounded down: nobody where there are fewer than rho.
 
+    Whose score is not finite is never among the best.
+
     >>> best_and_worst("abcdefg", [3, 1, 2, 7, 5, 6, 4], rho=3)
     (['b', 'c'], ['f', 'd'])
     >>> best_and_worst("ab", [1, 2], rho=3)
     ([], [])
     """
     order, count = ranked(items, scores), len(items) // rho
-    return order[:count], order[len(order) - count :]
+    finite = sum(map(math.isfinite, scores))
+    return order[: min(count, finite)], order[len(order) - count :]
 
 
 def _finite(score: float) -> float:

@@ -3,7 +3,7 @@
 Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", 2023; the mathematics is in :mod:`.evolution`.
 Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; an arm that is replaced takes over
 the server optimizer's state with the weights, cloned; nothing is replaced after an arm's last round; a score that is
-not finite is the worst. The ball around an arm's configuration is one interval per hyperparameter, of the width that
+not finite is the worst, and nobody takes over from it. The ball around an arm's configuration is one interval per hyperparameter, of the width that
 perturbations have at first. Its authors' program differs from the paper in many ways: see ``recipes/fedpop``.
 """
 
@@ -160,7 +160,7 @@ class FedPop(Tuner):
         draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)
         ball = self._ball(member).client
         before = [dict(slot) for slot in member.slots]
-        for place in worst:
+        for place in worst if best else ():
             source = before[best[int(draw.integers(len(best)))]]
             member.slots[place] = inside(ball, self._evolved("client", source, arm.rounds, draw), member.base)
 
@@ -170,7 +170,7 @@ class FedPop(Tuner):
             return
         scores = [context.sign * discounted(arm.scores[-self.every :], self.discount) for arm in arms]
         best, worst = best_and_worst(arms, scores, self.rho)
-        for arm in worst:
+        for arm in worst if best else ():
             draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index, client=-1)
             source = best[int(draw.integers(len(best)))]
             base = self._members[source.index].base

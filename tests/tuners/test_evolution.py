@@ -1,0 +1,164 @@
+"""How FedPop perturbs a value: bounds, probabilities and the fading, against what equations 3 and 4 say."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_fedhpo import Choice, Float, Int
+from lightning_fedhpo.dimensions import Dimension
+from lightning_fedhpo.scores import best_and_worst
+from lightning_fedhpo.tuners.evolution import annealed, evolved, inside, neighbour
+
+DRAWS = 10_000
+DIMENSIONS: dict[str, Dimension[Any]] = {
+    "dropout": Float(0.0, 10.0),
+    "lr": Float(1e-4, 1.0, log=True),
+    "epochs": Int(1, 5),
+    "width": Int(1, 1000, log=True),
+    "batch_size": Choice([8, 16, 32, 64, 128]),
+    "activation": Choice(["relu", "gelu", "tanh"]),
+}
+MIDDLE = {"dropout": 5.0, "lr": 0.01, "epochs": 3, "width": 100, "batch_size": 32, "activation": "gelu"}
+
+
+def drawn(config: dict[str, Any], epsilon: float, resample: float, seed: int = 0) -> dict[str, list[Any]]:
+    """Return many perturbed values of every hyperparameter."""
+    draw = np.random.default_rng(seed)
+    rows = [evolved(DIMENSIONS, config, epsilon, resample, draw) for _ in range(DRAWS)]
+    return {name: [row[name] for row in rows] for name in DIMENSIONS}
+
+
+def close(count: int, probability: float) -> bool:
+    """Say whether a count is within five standard deviations of a binomial's mean: one in two million is not."""
+    return abs(count - DRAWS * probability) <= 5 * math.sqrt(DRAWS * probability * (1 - probability))
+
+
+EDGES = [
+    MIDDLE,
+    {"dropout": 0.0, "lr": 1e-4, "epochs": 1, "width": 1, "batch_size": 8, "activation": "relu"},
+    {"dropout": 10.0, "lr": 1.0, "epochs": 5, "width": 1000, "batch_size": 128, "activation": "tanh"},
+]
+
+
+@pytest.mark.parametrize("config", EDGES)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_no_draw_leaves_the_space(config: dict[str, Any], epsilon: float) -> None:
+    for name, values in drawn(config, epsilon, resample=0.1).items():
+        assert all(value in DIMENSIONS[name] for value in values), name
+        assert {type(value) for value in values} == {type(config[name])}, "a checkpoint holds plain numbers only"
+
+
+def test_real_numbers_are_uniform_near_their_own_or_drawn_anew() -> None:
+    """delta is (b - a) epsilon: 1 for [0, 10], 0.4 decades for [1e-4, 1]."""
+    resample = 0.2
+    values = drawn(MIDDLE, epsilon=0.1, resample=resample)
+    far = sum(abs(value - 5.0) > 1.0 for value in values["dropout"])
+    assert close(far, resample * 0.8)  # drawn anew, and not by chance between 4 and 6
+    quarter = sum(4.0 <= value < 4.5 for value in values["dropout"])
+    assert close(quarter, (1 - resample) / 4 + resample * 0.05)
+    decades = [math.log10(value) + 2 for value in values["lr"]]
+    assert close(sum(abs(one) > 0.4 for one in decades), resample * 0.8)
+    assert close(sum(-0.4 <= one < -0.2 for one in decades), (1 - resample) / 4 + resample * 0.2 / 4)
+
+
+def test_whole_numbers_and_ordered_options_have_three_neighbours() -> None:
+    """(b - a) epsilon is 0.4 steps, which makes one; the place itself is one of three."""
+    resample = 0.2
+    values = drawn(MIDDLE, epsilon=0.1, resample=resample)
+    for name, near in (("epochs", (2, 3, 4)), ("batch_size", (16, 32, 64))):
+        counts = Counter(values[name])
+        assert len(counts) == 5
+        for value, count in counts.items():
+            assert close(count, resample / 5 + (value in near) * (1 - resample) / 3), (name, value)
+
+
+def test_on_a_log_scale_whole_numbers_step_by_a_factor() -> None:
+    factor = 1000**0.1  # (b - a) epsilon is 0.3 decades: 100 to 199.5 and 50.1
+    up, down = round(100 * factor), round(100 / factor)
+    counts = Counter(drawn(MIDDLE, epsilon=0.1, resample=0.0)["width"])
+    assert set(counts) == {down, 100, up}
+    assert all(close(count, 1 / 3) for count in counts.values())
+    small = [neighbour(DIMENSIONS["width"], 2, 0.01, fraction) for fraction in (0.1, 0.5, 0.9)]
+    assert small == [1, 2, 3], "one step at least"
+
+
+def test_options_without_an_order_are_kept_or_drawn_anew() -> None:
+    counts = Counter(drawn(MIDDLE, epsilon=0.1, resample=0.3)["activation"])
+    assert close(counts["gelu"], 0.7 + 0.1)
+    assert close(counts["relu"], 0.1) and close(counts["tanh"], 0.1)
+
+
+def test_more_than_one_step_where_the_dimension_is_wide() -> None:
+    found = {neighbour(Int(0, 100), 50, 0.07, fraction) for fraction in (0.0, 0.4, 0.99)}
+    assert found == {43, 50, 57}
+    options = Choice(list(range(0, 210, 10)))  # 20 steps wide: round(20 * 0.12) is 2
+    assert {neighbour(options, 100, 0.12, fraction) for fraction in (0.0, 0.4, 0.99)} == {80, 100, 120}
+
+
+def test_what_would_leave_the_space_is_put_at_its_edge() -> None:
+    counts = Counter(drawn(EDGES[2], epsilon=0.1, resample=0.0)["dropout"])
+    assert close(counts[10.0], 0.5)
+    counts = Counter(drawn(EDGES[1], epsilon=0.1, resample=0.0)["epochs"])
+    assert close(counts[1], 2 / 3) and close(counts[2], 1 / 3)
+
+
+def test_without_perturbation_and_resampling_nothing_moves() -> None:
+    assert all(set(values) == {MIDDLE[name]} for name, values in drawn(MIDDLE, 0.0, 0.0).items())
+
+
+def test_an_algorithms_default_outside_of_the_space_is_moved_inside_first() -> None:
+    found = evolved({"lr": Float(0.1, 0.5)}, {"lr": 1.0}, 0.1, 0.0, np.random.default_rng(0))
+    assert 0.46 <= found["lr"] <= 0.5
+
+
+def test_a_dimension_more_moves_no_other_ones_draw() -> None:
+    two = {"lr": DIMENSIONS["lr"], "epochs": DIMENSIONS["epochs"]}
+    three = {**two, "dropout": DIMENSIONS["dropout"]}
+    for seed in range(50):
+        few, many = (evolved(some, MIDDLE, 0.1, 0.3, np.random.default_rng(seed)) for some in (two, three))
+        assert few == {name: many[name] for name in two}
+
+
+def test_perturbations_fade_by_the_cosine() -> None:
+    for start in (0.1, 0.7):
+        for rounds in range(31):
+            expected = start * math.cos(math.pi * rounds / 60) ** 2  # (1 + cos x) / 2 = cos(x / 2)^2
+            assert annealed(start, rounds, 30) == pytest.approx(expected, abs=1e-15)
+
+
+def test_inside_moves_values_into_the_ball() -> None:
+    space = {"lr": Float(0.1, 0.2), "epochs": Int(2, 4), "batch_size": Choice([16, 32]), "act": Choice(["relu"])}
+    base = {"lr": 0.15, "epochs": 3, "batch_size": 32, "act": "relu"}
+    assert inside(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base) == {
+        "lr": 0.2,
+        "epochs": 4,
+        "batch_size": 32,
+        "act": "relu",
+    }
+    named = {"size": Choice(["m", "l"], ordered=True)}  # neighbours, but none that a number is near to
+    assert inside(named, {"size": "s"}, {"size": "m"}) == {"size": "m"}
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("scores", "rho", "best", "worst"),
+    [
+        ([3.0, 1.0, 2.0], 3, [1], [0]),
+        ([3.0, NAN, 2.0], 3, [2], [1]),
+        ([3.0, INF, 2.0, -INF], 2, [2, 0], [1, 3]),
+        ([1.0, 1.0, 1.0], 3, [0], [2]),
+        ([1.0, 2.0], 3, [], []),
+        ([5.0, NAN, NAN, NAN], 2, [0], [2, 3]),
+        ([NAN, NAN, NAN], 3, [], [2]),
+    ],
+)
+def test_best_and_worst(scores: list[float], rho: int, best: list[int], worst: list[int]) -> None:
+    """What has no score, or no finite one, is the worst, and never among the best."""
+    assert best_and_worst(range(len(scores)), scores, rho) == (best, worst)
