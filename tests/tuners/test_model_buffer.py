@@ -1,0 +1,127 @@
+"""FedTune's global models by joint configuration: which one an arm begins from, how many are kept, and which go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_fedhpo.algorithms import FedAvg
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.tuners.model_buffer import ModelBuffer
+
+START = -1.0
+
+
+def arm_at(value: float) -> Arm:
+    """An arm with a weight, a buffer and a server momentum of a value."""
+    arm = Arm(0, FedAvg(momentum=0.5), {}, [torch.full((2,), value)], [torch.tensor([value])])
+    arm.optimizer.state[arm.weights[0]]["momentum_buffer"] = torch.full((2,), value)
+    return arm
+
+
+def filled(policy: Any, capacity: int, *keys: tuple[int, ...]) -> tuple[ModelBuffer, Arm]:
+    """A buffer that began at START and has been through some keys, whose models are 0, 1, 2, ..."""
+    buffer, arm = ModelBuffer(policy, capacity), arm_at(START)
+    for number, key in enumerate(keys):
+        buffer.fetch(arm, key)
+        arm.restore(arm_at(float(number)).model())  # what training has made of it
+        buffer.store(arm, key)
+    return buffer, arm
+
+
+def fetched(buffer: ModelBuffer, arm: Arm, key: tuple[int, ...]) -> float:
+    """What an arm begins from; weight, buffer and momentum come together."""
+    buffer.fetch(arm, key)
+    values = {value for tensor in tensors(arm.model()) for value in tensor.tolist()}
+    assert len(values) == 1
+    return float(values.pop())
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in containers."""
+    if isinstance(value, Tensor):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from tensors(one)
+
+
+def test_joint_keeps_a_model_for_each_and_begins_new_ones_from_the_initial_weights() -> None:
+    buffer, arm = filled("joint", 9, (0, 0), (0, 1))
+    assert [fetched(buffer, arm, key) for key in [(0, 0), (0, 1), (1, 1), (0, 0)]] == [0, 1, START, 0]
+
+
+def test_nearest_begins_new_ones_from_the_one_that_the_fewest_clients_differ_in() -> None:
+    buffer, arm = filled("nearest", 9, (0, 0, 0), (1, 1, 1), (0, 2, 2))
+    assert fetched(buffer, arm, (0, 0, 2)) == 2, "one differs from the first, one from the third: the latest of equals"
+    assert fetched(buffer, arm, (0, 0, 1)) == 0
+    assert fetched(buffer, arm, (1, 1, 2)) == 1
+    assert fetched(buffer, arm, (1, 1, 1)) == 1
+    assert fetched(ModelBuffer("nearest", 9), arm_at(START), (0, 0, 0)) == START
+
+
+def test_shared_leaves_the_arm_alone() -> None:
+    buffer, arm = filled("shared", 9, (0, 0), (0, 1))
+    assert [fetched(buffer, arm, key) for key in [(0, 0), (5, 5)]] == [1, 1]
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("policy", ["joint", "nearest"])
+def test_the_least_recently_used_goes(policy: Any) -> None:
+    buffer, arm = filled(policy, 2, (0, 0), (5, 5), (0, 0), (7, 7))  # models 0 to 3; (5, 5) was used longest ago
+    assert len(buffer) == 2
+    other = START if policy == "joint" else 3  # both kept ones differ in two clients: the latest
+    assert [fetched(buffer, arm, key) for key in [(0, 0), (7, 7), (5, 5)]] == [2, 3, other]
+
+
+def test_never_more_than_the_capacity() -> None:
+    buffer, arm = ModelBuffer("joint", 3), arm_at(START)
+    for number in range(20):
+        buffer.fetch(arm, (number % 7,))
+        buffer.store(arm, (number % 7,))
+        assert len(buffer) <= 3
+
+
+def test_fetching_leaves_the_buffer_as_it_is() -> None:
+    """A round that is taken up again fetches twice."""
+    buffer, arm = filled("joint", 2, (0,), (1,))
+    fetched(buffer, arm, (0,))
+    buffer.fetch(arm, (2,))
+    buffer.store(arm, (2,))
+    assert fetched(buffer, arm, (0,)) == START, "a look at the first has not made it younger than the second"
+
+
+def test_entries_share_no_tensor_with_the_arm_or_each_other() -> None:
+    buffer, arm = filled("joint", 9, (0,), (1,))
+    for key in [(0,), (1,), (2,)]:
+        buffer.fetch(arm, key)
+        buffer.store(arm, key)
+    owned = [*tensors(buffer.state_dict()), *tensors(arm._model())]
+    places = [tensor.data_ptr() for tensor in owned]
+    assert len(places) == len(set(places)) == 5 * 3, "three entries, the initial model and the arm, three tensors each"
+    with torch.no_grad():
+        arm.weights[0].fill_(99)
+    assert fetched(buffer, arm, (1,)) == 1
+
+
+def test_the_state_goes_through_a_safely_loaded_file(tmp_path: Path) -> None:
+    buffer, arm = filled("nearest", 2, (0, 0), (1, 1), (0, 0))
+    torch.save(buffer.state_dict(), tmp_path / "state.pt")
+    other = ModelBuffer("nearest", 2)
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for one in (buffer, other):
+        assert [fetched(one, arm, key) for key in [(0, 0), (1, 1), (0, 1)]] == [2, 1, 2]
+        one.fetch(arm, (3, 3))
+        one.store(arm, (3, 3))  # (1, 1) goes, in both
+        assert fetched(one, arm, (1, 1)) == 2
+
+
+def test_the_state_of_an_empty_one(tmp_path: Path) -> None:
+    torch.save(ModelBuffer("joint", 2).state_dict(), tmp_path / "state.pt")
+    buffer = ModelBuffer("joint", 2)
+    buffer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert fetched(buffer, arm_at(START), (0,)) == START
