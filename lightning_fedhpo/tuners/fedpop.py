@@ -3,8 +3,9 @@
 Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", 2023; the mathematics is in :mod:`.evolution`.
 Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; an arm that is replaced takes over
 the server optimizer's state with the weights, cloned; nothing is replaced after an arm's last round; a score that is
-not finite is the worst, and nobody takes over from it. The ball around an arm's configuration is one interval per hyperparameter, of the width that
-perturbations have at first. Its authors' program differs from the paper in many ways: see ``recipes/fedpop``.
+not finite is the worst, and nobody takes over from it. The ball around an arm's configuration is one interval per
+hyperparameter, of the width that perturbations have at first. Its authors' program differs from the paper in many ways:
+see ``recipes/fedpop``.
 """
 
 from __future__ import annotations
