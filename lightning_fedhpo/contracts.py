@@ -27,6 +27,7 @@ from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Natural
 from lightning_fedhpo.dimensions import Float, Int
+from lightning_fedhpo.divergence import DivergedError
 from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches.base import Search
@@ -120,7 +121,10 @@ def check_resume(make: Make, executor: Setting = SEQUENTIAL) -> None:
 
 
 def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
-    """A client that diverges is left out and counted; a round in which all diverge leaves the model as it was."""
+    """A client that diverges is left out and counted.
+
+    A round in which all diverge leaves the model as it was; the run goes on after it, and ends where it is the first.
+    """
     rounds = _rounds(make())
     fed, module, messages = _sick_run(make, executor, {1})
     assert all(bool(tensor.isfinite().all()) for tensor in module.state_dict().values()), "nan reached the weights"
@@ -129,9 +133,19 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
     assert all(math.isfinite(score) for arm in fed.result.arms for score in arm["scores"]), "nan reached a score"
     json.dumps(fed.result.best, allow_nan=False)
     start = {name: tensor.clone() for name, tensor in ToyModule().state_dict().items()}
-    fed, module, _ = _sick_run(make, executor, set(range(_CLIENTS)))
+    with seeding.preserved():
+        module = ToyModule(dropout=0.2)
+    try:
+        _sick_run(make, executor, set(range(_CLIENTS)), module=module)
+    except DivergedError as error:
+        assert "data is at fault" in str(error), f"something else is taken for the reason: {error}"
+    else:
+        raise AssertionError("a run that never trains did not end")
     assert all(torch.equal(start[name], tensor) for name, tensor in module.state_dict().items()), "the model changed"
+    fed, module, _ = _sick_run(make, executor, set(range(_CLIENTS)), number=1)
+    assert all(bool(tensor.isfinite().all()) for tensor in module.state_dict().values()), "nan reached the weights"
     assert len({row["round"] for row in fed.result.history}) == rounds, "the run did not go on"
+    assert all((row["dropped"] == row["clients"]) is (row["round"] == 1) for row in fed.result.history)
     json.dumps(fed.result.best, allow_nan=False)
 
 
@@ -217,6 +231,17 @@ class _OneRound(Callback):
         trainer.should_stop = True
 
 
+class _Spoils(Callback):
+    """Has examples be others in one round."""
+
+    def __init__(self, number: int, examples: Tensor, others: Tensor) -> None:
+        self._number, self._examples = number, examples
+        self._contents = {True: others, False: examples.clone()}
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._examples.copy_(self._contents[trainer.current_epoch == self._number])
+
+
 class _SaveAlways(Callback):
     """Saves at the end of every round, and after its second job."""
 
@@ -242,6 +267,7 @@ def _run(
     data: FederatedData | None = None,
     cohort: int = COHORT,
     dropout: float = 0.2,
+    module: ToyModule | None = None,
 ) -> tuple[FederatedLoop, ToyModule, Trainer]:
     subject = make()
     data = data or toy_data()
@@ -252,7 +278,7 @@ def _run(
     fed = FederatedLoop(method, cohort, seed=seed, executor=executor, **more)
     own = [] if isinstance(subject, Algorithm) else [subject, *_population(subject)]
     with seeding.preserved():  # a new layer draws its weights
-        module = ToyModule(dropout=dropout)
+        module = module or ToyModule(dropout=dropout)
     trainer = quiet_trainer(_rounds(subject), fed, *own, *callbacks)
     trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
     return fed, module, trainer
@@ -268,14 +294,24 @@ def _rounds(subject: Subject) -> int:
     return max(ROUNDS, subject.rounds) if isinstance(subject, Search) else ROUNDS
 
 
-def _sick_run(make: Make, executor: Setting, sick: Collection[int]) -> tuple[FederatedLoop, ToyModule, list[str]]:
+def _sick_run(
+    make: Make,
+    executor: Setting,
+    sick: Collection[int],
+    number: int | None = None,
+    module: ToyModule | None = None,
+) -> tuple[FederatedLoop, ToyModule, list[str]]:
+    """Run with clients whose examples are nan, in one round or in all of them; return what warnings say, too."""
     x, y = toy_tensors(20 * _CLIENTS)
     owner = torch.arange(len(x)) % _CLIENTS
+    spoilt = x.clone()
     for client in sick:
-        x[owner == client] = math.nan
+        spoilt[owner == client] = math.nan
+    data = FederatedData((x if number is not None else spoilt, y), Natural(owner), batch_size=8)
+    spoils = [] if number is None else [_Spoils(number, x, spoilt)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fed, module, _ = _run(make, executor, data=FederatedData((x, y), Natural(owner), batch_size=8), cohort=_CLIENTS)
+        fed, module, _ = _run(make, executor, callbacks=spoils, data=data, cohort=_CLIENTS, module=module)
     return fed, module, [str(warning.message) for warning in caught]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import checkpoints, checks, identity, machine, processes, ranks, seeding
+from lightning_fedhpo import checkpoints, checks, divergence, identity, machine, processes, ranks, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
@@ -259,6 +259,8 @@ class FederatedLoop(Callback):
         private.publish(self._trainer, figures, self.monitor)
         if self._context.round == 0:
             curves.log_tables(self._trainer, {"configs": self.result.configs})
+        search = None if self.arms.retrained is not None else self.search
+        divergence.check(self._records, self._executor, self.arms, self._jobs, search, self._client_monitor)
 
     @property
     def finished(self) -> bool:

@@ -22,6 +22,9 @@ class Records:
 
     Args:
         logged: What of the rows is logged, and how.
+
+    Attributes:
+        trained: Whether some client of the last closed round was finite.
     """
 
     def __init__(self, logged: Logged) -> None:
@@ -29,6 +32,7 @@ class Records:
         self.ledger, self.retraining = Ledger(), Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
+        self.trained = True
         self._dropped: list[ClientResult] = []
 
     def book(
@@ -90,9 +94,21 @@ class Records:
         for row in self.rows.values():
             row["arms/live"] = live
             self.history.append(row)
+        self.trained = any(row["dropped"] < row["clients"] for row in self.rows.values())  # type: ignore[operator]  # counts
         figures = round_figures(list(self.rows.values()), self._logged)
         self.rows = {}
         return figures
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are closed."""
+        return self.history[-1]["round"] + 1 if len(self.history) else 0
+
+    @property
+    def barren(self) -> int:
+        """For how many rounds, up to the last closed one, no client of any arm was finite."""
+        fruitful = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
+        return self.rounds - 1 - next(fruitful, -1)
 
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield what every closed round has logged, with the jobs done by then."""

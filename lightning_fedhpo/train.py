@@ -29,6 +29,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import assembly, processes, ranks
 from lightning_fedhpo.checkpoints import SUFFIX, UnwrittenError, fault, newest, refusal
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.divergence import DivergedError
 from lightning_fedhpo.evaluation import Evaluation
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.machine import threads
@@ -93,7 +94,8 @@ def train(cfg: DictConfig) -> dict[str, Any]:
             with suppress(OSError):  # the first error is the one to hear of
                 write_tables(fed, folder)
         heard = first or (ranks.is_lost(error) and not processes.silent(error))
-        if heard and (not isinstance(error, Exception) or fed.arms):  # Ctrl-C, and what Lightning makes of it
+        resumes = fed.arms and not isinstance(error, DivergedError)  # which would only come again
+        if heard and (not isinstance(error, Exception) or resumes):  # Ctrl-C, and what Lightning makes of it
             print(how_to_resume(assembly.checkpoint_folder(cfg, folder)))
         raise
     finally:
