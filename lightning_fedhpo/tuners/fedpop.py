@@ -107,7 +107,7 @@ class FedPop(Tuner):
 
     def plan(self, plan: RunPlan) -> None:
         """Learn how long the longest arm is, which the interval and the fading are parts of."""
-        arms, rounds = plan.arms, plan.rounds
+        rounds = plan.rounds
         if not self.levels:
             return
         if rounds is None:
@@ -115,16 +115,19 @@ class FedPop(Tuner):
                 "FedPop's perturbations fade over the rounds of an arm, which Trainer(max_epochs=-1) without a search "
                 "leaves open: set max_epochs."
             )
-        if self.interval > rounds:
+        if "g" in self.levels and 1 <= self.interval >= rounds:
             raise MisconfigurationException(
                 f"`interval` must be within the run, got {self.interval} with arms of {rounds} rounds: no arm would "
                 "ever be replaced. Shorten it, or give a part such as interval=0.1."
             )
-        if "g" in self.levels and arms is not None and arms < self.rho:
-            rank_zero_warn(
-                f"FedPop(rho={self.rho}) replaces one of {self.rho} arms, and the search starts {arms}: no arm will be "
-                "replaced. Start more of them, or leave level 'g' out."
-            )
+        compared = {"g": ("arms", plan.arms), "l": ("of a cohort's places", plan.cohort)}
+        for level in self.levels:
+            what, count = compared[level]
+            if count is not None and count < self.rho:
+                rank_zero_warn(
+                    f"FedPop(rho={self.rho}) replaces one of {self.rho} {what}, and the run has {count}: none will be "
+                    f"replaced. Take more of them, or leave level {level!r} out."
+                )
         self._rounds = rounds
 
     @property
