@@ -36,10 +36,9 @@ def weighted_sum(outputs: Sequence[Any], weights: Tensor) -> Any:
     if isinstance(first, Tensor):
         if not first.is_floating_point():
             return first
-        return torch.tensordot(weights.to(first.dtype), torch.stack(list(outputs)), 1)
+        return torch.tensordot(weights.to(first), torch.stack(list(outputs)), 1)
     if isinstance(first, Mapping):
-        parts = {name: weighted_sum([one[name] for one in outputs], weights) for name in first}
-        return type(first)(**parts)  # a dict, or a class of named outputs
+        return _named(first, {name: weighted_sum([one[name] for one in outputs], weights) for name in first})
     if isinstance(first, tuple | list):
         items = [weighted_sum(column, weights) for column in zip(*outputs, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
@@ -51,11 +50,16 @@ def _kept(output: Any) -> Any:
     if isinstance(output, Tensor):
         return output.detach().clone()
     if isinstance(output, Mapping):
-        return type(output)(**{name: _kept(value) for name, value in output.items()})
+        return _named(output, {name: _kept(value) for name, value in output.items()})
     if isinstance(output, tuple | list):
         items = [_kept(value) for value in output]
         return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
     return output
+
+
+def _named(like: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
+    """Return a dict, or what a class of named outputs makes of its parts."""
+    return parts if type(like) is dict else type(like)(**parts)
 
 
 @contextmanager
@@ -84,13 +88,14 @@ class LossRecorder(Recorder):
         super().__init__([])
         self._loss, self._by = loss, weights
         self._present: Tensor | None = None
-        self._examples = 0
+        self._size: float | None = None
+        self._examples = 0.0
         self._sum = torch.zeros_like(weights)
 
     def log(self, name: str, value: Any, *arguments: Any, **options: Any) -> None:
         """Take one value; of the loss its graph, too."""
         if name == self._loss and isinstance(value, Tensor):
-            self._present = value
+            self._present, self._size = value, options.get("batch_size")
         super().log(name, value, *arguments, **options)
 
     def returned(self, output: Any) -> None:
@@ -102,18 +107,19 @@ class LossRecorder(Recorder):
             raise MisconfigurationException(
                 f"FedTune's credits are derivatives of {self._loss!r} with respect to the outputs of `forward`, and "
                 "`validation_step` logs or returns no differentiable tensor under that name: compute a loss from "
-                "`self(x)` there, log it, and name it by FedTune(loss=...)."
+                "`self(x)` there, with gradients (no `torch.no_grad`), log it, and name it by FedTune(loss=...)."
             )
         (gradient,) = torch.autograd.grad(self._present.reshape(()), self._by)
-        self._sum += self.batch_size * gradient
-        self._examples += self.batch_size
-        self._present = None
+        size = self.batch_size if self._size is None else self._size
+        self._sum += size * gradient
+        self._examples += size
+        self._present = self._size = None
         super().returned(output)
 
     @property
     def gradient(self) -> Tensor:
         """The derivative of the mean over all examples."""
-        return self._sum / max(1, self._examples)
+        return self._sum / self._examples
 
 
 class Ensemble:
