@@ -65,7 +65,8 @@ class FedTune(Tuner):
 
     Args:
         space: The product of its client part's :class:`~lightning_fedhpo.Choice` dimensions are the candidates.
-        lr: The step size of the policy.
+        lr: The step size of the policy. With ``"sgd"`` it is large, since derivatives are small, about the loss divided
+            by the number of clients; ``"adam"`` wants about 0.1.
         optimizer: ``"sgd"`` takes the plain steps of the paper's equation 11, ``"adam"`` those of DSNAS.
         credit: Where credits come from: the ``"server"``'s validation examples, or all clients' (``"federated"``).
         buffer: Which global model a joint configuration begins from: its own (``"joint"``), that of the ``"nearest"``
@@ -90,7 +91,7 @@ class FedTune(Tuner):
     def __init__(
         self,
         space: SearchSpace,
-        lr: float = 1.0,
+        lr: float = 20.0,
         optimizer: Literal["sgd", "adam"] = "sgd",
         credit: Literal["server", "federated"] = "server",
         buffer: Literal["joint", "shared", "nearest"] = "joint",
