@@ -49,6 +49,7 @@ def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], se
             "client": _values(rows[arm][number], "client/"),
         }
         for number, arm in enumerate(owned)
+        if number < len(rows.get(arm, ()))  # a round that is not over has no row yet
     ]
 
 
@@ -82,12 +83,25 @@ def read_trajectory(path: str | PathLike[str]) -> Trajectory:
 def checked(found: Any, where: str) -> Trajectory:
     """Return a trajectory, or raise where it is none."""
     rows = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
-    whole = [isinstance(row, Mapping) and isinstance(row.get("server"), Mapping) for row in rows]
-    if not rows or not all(whole) or not all(isinstance(row.get("client"), Mapping) for row in rows):
+    if not rows or not all(map(_is_round, rows)):
         raise ValueError(
             f"`trajectory` must be a list with `server` and `client` values for each round, {where} is none: take a "
             "run's trajectory.json, or `fed.result.trajectory`."
         )
-    if any(set(row[side]) != set(rows[0][side]) for row in rows for side in ("server", "client")):
+    if any(_names(row) != _names(rows[0]) for row in rows):
         raise ValueError(f"`trajectory` must have the same hyperparameters in every round, {where} has not.")
     return [{**row, "server": dict(row["server"]), "client": dict(row["client"])} for row in rows]
+
+
+def _is_round(row: Any) -> bool:
+    if not isinstance(row, Mapping):
+        return False
+    clients = row.get("clients", {})
+    return isinstance(clients, Mapping) and all(
+        isinstance(values, Mapping) for values in (row.get("server"), row.get("client"), *clients.values())
+    )
+
+
+def _names(row: Mapping[str, Any]) -> list[Any]:
+    clients = {str(client): set(config) for client, config in row.get("clients", {}).items()}
+    return [set(row["server"]), set(row["client"]), clients]
