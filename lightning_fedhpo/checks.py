@@ -134,10 +134,9 @@ def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Sear
     """Refuse server hyperparameters that the method does not have, and values that it cannot take."""
     algorithm.check("server", [*fixed, *(search.server_names if search is not None else ()), *tuner.server_names])
     algorithm.check_values("server", fixed)
-    if tuner.space is not None:
-        for name in tuner.server_names:
-            for value in tuner.space.edges(name, "server"):
-                algorithm.check_values("server", {name: value})
+    for name in tuner.server_names:
+        for value in tuner.edges(name, "server"):
+            algorithm.check_values("server", {name: value})
     if search is not None:
         for name in search.server_names:
             for value in search.space.edges(name, "server"):

@@ -286,7 +286,7 @@ def _run(
 
 def _population(subject: Tuner | Search) -> list[Search]:
     """Return a search of three arms beside a tuner that acts between arms, which is one that changes server values."""
-    acts = isinstance(subject, Tuner) and subject.server_names
+    acts = isinstance(subject, Tuner) and subject.space is not None and subject.server_names
     return [RandomSearch(toy_space(), budget=3 * ROUNDS, max_rounds=ROUNDS)] if acts else []
 
 

@@ -659,7 +659,7 @@ class FederatedLoop(Callback):
     def _settings_of(self, arm: Arm) -> dict[str, Any]:
         """Return the tuned values that are in force in an arm, as columns of the history."""
         spaces = [part.space for part in (self.search, self.tuner) if part is not None and part.space is not None]
-        server = dict.fromkeys(name for space in spaces for name in space.server)
+        server = dict.fromkeys([*(name for space in spaces for name in space.server), *self.tuner.server_names])
         chosen = self._chosen(arm)
         return {f"server/{name}": arm.server[name] for name in server if name in arm.server} | {
             f"client/{name}": value for name, value in chosen.items()

@@ -57,7 +57,7 @@ class Tuned:
         names: The client hyperparameters to bind.
         config: A configuration as clients may get it.
         contrasts: For each name two values that ought to make a difference, where there are two.
-        edges: For each name that is drawn from a space the values by which it is checked.
+        edges: For each name that is drawn from a space, or set to several values, those by which it is checked.
         server: For each server hyperparameter that is tuned two values that ought to make a difference.
     """
 
@@ -95,9 +95,10 @@ def tuned(tuner: Tuner, search: Search | None, seed: int) -> Tuned:
     config = {} if search is None else search.trial(seed)
     contrasts = {name: search.space.ends(name) for name in drawn} if search is not None else {}
     contrasts |= {name: tuner.contrast(name) for name in tuner.client_names}
-    edges = {name: search.space.edges(name) for name in drawn} if search is not None else {}
-    if tuner.space is not None:
-        edges |= {name: tuner.space.edges(name) for name in tuner.client_names if name in tuner.space.client}
+    edges: dict[str, Sequence[Any]] = {}
+    if search is not None:
+        edges |= {name: search.space.edges(name) for name in drawn}
+    edges |= {name: tuner.edges(name) for name in tuner.client_names}
     server = {name: search.space.ends(name, "server") for name in search.server_names} if search is not None else {}
     if tuner.space is not None:
         server |= {name: tuner.space.ends(name, "server") for name in tuner.server_names}

@@ -143,11 +143,11 @@ class Algorithm:
 
     def check(self, side: Literal["client", "server"], names: Sequence[str]) -> None:
         """Refuse server hyperparameters that this method does not have."""
-        unknown = [name for name in names if name not in self.server] if side == "server" else []
+        unknown = [name for name in dict.fromkeys(names) if name not in self.server] if side == "server" else []
         if unknown:
             raise ValueError(
                 f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "
-                f"takes {', '.join(self.server) or 'none'}."
+                f"takes {', '.join(self.server) or 'none'}. Leave it out, or take an algorithm that has it."
             )
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:

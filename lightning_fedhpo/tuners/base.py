@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -47,7 +47,7 @@ class Tuner(Callback):
     """The client hyperparameters that this tuner sets, bound and checked before the first round."""
 
     server_names: Sequence[str] = ()
-    """The server hyperparameters of its space that this tuner changes as it goes, checked before the first round."""
+    """The server hyperparameters that this tuner changes as it goes, checked before the first round."""
 
     needs_scores: bool = False
     """Whether it learns from scores, so that there has to be a monitor."""
@@ -123,6 +123,10 @@ class Tuner(Callback):
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter that ought to make a difference, or None where there is one only."""
         return None if self.space is None else self.space.ends(name)
+
+    def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
+        """Return the values by which to find out whether all values of a hyperparameter can be set."""
+        return self.space.edges(name, part) if self.space is not None and name in self.space.part(part) else ()
 
     def tables(self) -> dict[str, Table]:
         """Return tables of the tuner's own, by name: they are logged, and written into the run's folder."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
@@ -42,11 +42,17 @@ class Replay(Tuner):
             self._rows = checked(trajectory, "what was given")
         self._of_clients = [[*row.get("clients", {}).values()] for row in self._rows]
         own = {name for config in self._of_clients[0] for name in config}
+        self.server_names = tuple(self._rows[0]["server"])
         self.client_names = tuple(dict.fromkeys([*self._rows[0]["client"], *sorted(own)]))
 
     def plan(self, plan: RunPlan) -> None:
-        """Say where the run goes beyond the trajectory."""
-        rounds = plan.rounds
+        """Refuse another federation than the trajectory's clients are of; say where the run goes beyond it."""
+        rounds, clients = plan.rounds, len(self._of_clients[0])
+        if clients and clients != plan.clients:
+            raise ValueError(
+                f"the trajectory has a configuration for each of {clients} clients, and this federation has "
+                f"{plan.clients}: replay it on the federation of its run, or take `clients` out of its rounds."
+            )
         if rounds is not None and rounds > len(self._rows):
             rank_zero_warn(
                 f"the trajectory has {len(self._rows)} rounds and the run {rounds}: its last values are used from "
@@ -73,8 +79,6 @@ class Replay(Tuner):
     def deployed(self, arm: Arm, client: int, seed: int) -> Config:
         """Return a client's values of the arm's next round."""
         own = self.clients(arm)
-        if own and client >= len(own):
-            raise ValueError(f"the trajectory has configurations for {len(own)} clients, this run has more.")
         return {**self.best(arm), **(own[client] if own else {})}
 
     def trial(self, seed: int) -> Config:
@@ -83,10 +87,16 @@ class Replay(Tuner):
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter among all rounds, as far apart as they are."""
-        values = [row["client"][name] for row in self._rows if name in row["client"]]
-        values += [config[name] for several in self._of_clients for config in several if name in config]
+        values = self.edges(name)
         ends = (min(values), max(values)) if all(map(is_number, values)) else (values[0], values[-1])
         return ends if ends[0] != ends[1] else None
+
+    def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
+        """Return every value of a hyperparameter in the trajectory."""
+        values = [row[part][name] for row in self._rows if name in row[part]]
+        if part == "client":
+            values += [config[name] for several in self._of_clients for config in several if name in config]
+        return list(dict.fromkeys(values))
 
     def identity(self) -> dict[str, Any]:
         """Return a hash of the trajectory."""

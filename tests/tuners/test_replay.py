@@ -1,0 +1,176 @@
+"""Replay: every round has the very values of the trajectory, of clients and of the server."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback
+
+from lightning_fedhpo import (
+    FedAvg,
+    FederatedLoop,
+    FedOpt,
+    FedPop,
+    Fixed,
+    Float,
+    RandomSearch,
+    Replay,
+    SearchSpace,
+)
+from lightning_fedhpo.algorithms import Algorithm
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.train import train
+from lightning_fedhpo.trajectory import Trajectory, read_trajectory, write_trajectory
+from tests.runs import composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
+
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9)},
+    server={"lr": Float(0.3, 1.0, log=True), "momentum": Float(0.0, 0.5)},
+)
+
+
+class Aggregates(FedAvg):
+    """Keeps with which values it aggregates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: list[dict[str, Any]] = []
+
+    def aggregate(self, arm: Arm) -> None:
+        super().aggregate(arm)
+        (group,) = arm.optimizer.param_groups
+        self.used.append({name: group[name] for name in ("lr", "momentum")})
+
+
+def found(rounds: int = 5, per_client: bool = False) -> Trajectory:
+    """Return the trajectory of a population, or of a search of a configuration for each client."""
+    fed = FederatedLoop(cohort=3, executor="sequential", seed=3)
+    arms = 1 if per_client else 4
+    search = RandomSearch(SPACE, arms * rounds, rounds, per_client=per_client)
+    tuners = [] if per_client else [FedPop(SPACE, levels=["g"], interval=1, rho=2)]
+    quiet_trainer(rounds, fed, search, *tuners).fit(ToyModule(), datamodule=toy_data())
+    return fed.result.trajectory
+
+
+def replayed(
+    tuner: Replay, rounds: int, algorithm: Algorithm | None = None, callbacks: Sequence[Callback] = (), **data: Any
+) -> FederatedLoop:
+    fed = FederatedLoop(algorithm, cohort=3, executor="sequential")
+    quiet_trainer(rounds, fed, tuner, *callbacks).fit(ToyModule(), datamodule=toy_data(**data))
+    return fed
+
+
+def test_every_round_has_the_trajectorys_own_values(tmp_path: Path) -> None:
+    trajectory, algorithm = found(), Aggregates()
+    assert len({row["server"]["momentum"] for row in trajectory}) > 1, "values change on the way"
+    write_trajectory(tmp_path / "trajectory.json", trajectory)
+    fed = replayed(Replay(tmp_path / "trajectory.json"), 5, algorithm)
+    for row, used in zip(trajectory, algorithm.used, strict=True):
+        assert used == {name: row["server"][name] for name in ("lr", "momentum")}
+        jobs = [job for job in fed.result.jobs if job["round"] == row["round"]]
+        assert len(jobs) == 3
+        assert all(job[name] == row["client"][name] for job in jobs for name in SPACE.client)
+    again = fed.result.trajectory  # what is in force in a replay is written down as well
+    assert [(row["server"], row["client"]) for row in again] == [(row["server"], row["client"]) for row in trajectory]
+
+
+def test_a_longer_run_goes_on_with_the_last_values() -> None:
+    trajectory, algorithm = found(), Aggregates()
+    with pytest.warns(UserWarning, match="the trajectory has 5 rounds and the run 7: its last values are used from ro"):
+        fed = replayed(Replay(trajectory), 7, algorithm)
+    last = trajectory[-1]
+    assert algorithm.used[4] == algorithm.used[6] == {name: last["server"][name] for name in ("lr", "momentum")}
+    assert {job["lr"] for job in fed.result.jobs if job["round"] >= 4} == {last["client"]["lr"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replayed(Replay(trajectory), 4)
+
+
+def test_every_client_has_its_own() -> None:
+    trajectory = found(per_client=True)
+    fed = replayed(Replay(trajectory), 5)
+    for job in fed.result.jobs:
+        own = trajectory[job["round"]]["clients"][job["client"]]
+        assert {name: job[name] for name in own} == own
+    assert {client: config["lr"] for client, config in fed.result.best["clients"].items()} == {
+        client: config["lr"] for client, config in trajectory[-1]["clients"].items()
+    }
+
+
+@pytest.mark.parametrize("clients", [6, 10])
+def test_another_number_of_clients(clients: int) -> None:
+    message = rf"configuration for each of 8 clients, and this federation has {clients}: replay it on the federation"
+    with pytest.raises(ValueError, match=message):
+        replayed(Replay(found(2, per_client=True)), 2, clients=clients)
+
+
+def test_a_trajectory_of_another_algorithm() -> None:
+    rows = [{"server": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3}, "client": {"lr": 0.1}}]
+    with pytest.raises(ValueError, match=r"no server hyperparameter 'beta1', 'tau': its aggregation .* take an algor"):
+        replayed(Replay(rows), 1)
+    replayed(Replay(rows), 1, FedOpt("adam"))
+
+
+def test_a_trajectory_of_another_space() -> None:
+    rows = [{"server": {"lr": 1.0}, "client": {"prox_mu": 0.1}}]
+    with pytest.raises(ValueError, match=r"'prox_mu' reaches nothing in this run.*There are: epochs, batch_size"):
+        replayed(Replay(rows), 1)
+
+
+def test_values_that_cannot_be_are_found_before_the_first_round() -> None:
+    rows = [{"server": {"lr": lr}, "client": {"lr": 0.1}} for lr in (1.0, 0.5, -1.0)]
+    with pytest.raises(ValueError, match=r"the server's `lr` must be above 0, got -1\.0"):
+        replayed(Replay(rows), 3)
+    rows = [{"server": {"lr": 1.0}, "client": {"epochs": epochs}} for epochs in (1, 2.5, 3)]
+    with pytest.raises(ValueError, match=r"`epochs` must be a whole number of at least 1, got 2\.5"):
+        replayed(Replay(rows), 3)
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "message"),
+    [([], "list with `server` and `client`"), ([{"client": {}}], "list with `server` and `client`")],
+)
+def test_what_is_no_trajectory(trajectory: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Replay(trajectory)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no file at"):
+        Replay(tmp_path / "nothing.json")
+
+
+def test_by_fedhpo(tmp_path: Path) -> None:
+    chosen = ["search=none", "fed.executor=sequential", "trainer.max_epochs=3"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(composed(first, *chosen, "search=random", "tuner=fedpop", "search.budget=9"))
+    train(composed(second, *chosen, "tuner=replay", f"tuner.trajectory={first / 'trajectory.json'}"))
+    found, again = (read_trajectory(folder / "trajectory.json") for folder in (first, second))
+    assert [(row["server"], row["client"]) for row in again] == [(row["server"], row["client"]) for row in found]
+    assert len(again) == 3
+
+
+def test_with_a_search_beside_it_nothing_of_it_is_drawn() -> None:
+    trajectory, algorithm = found(), Aggregates()
+    fed = FederatedLoop(algorithm, cohort=3, executor="sequential")
+    search = RandomSearch(SearchSpace(client={"dropout": Float(0.0, 0.1)}, server=dict(SPACE.server)), 10, 5)
+    quiet_trainer(5, fed, search, Replay(trajectory)).fit(ToyModule(), datamodule=toy_data())
+    assert algorithm.used[::2] == algorithm.used[1::2]  # both arms have the trajectory's server
+    assert len(set(fed.result.jobs["dropout"])) == 2
+
+
+def test_it_is_no_fixed_configuration() -> None:
+    """A schedule is not a point: the values of the last round alone give another model."""
+    trajectory = found()
+    last = trajectory[-1]
+    models = []
+    for tuner in (Replay(trajectory), Fixed(last["client"], last["server"])):
+        fed, module = FederatedLoop(cohort=3, executor="sequential"), ToyModule()
+        quiet_trainer(5, fed, tuner).fit(module, datamodule=toy_data())
+        models.append(module.state_dict())
+    assert any(bool((models[0][name] != models[1][name]).any()) for name in models[0])
