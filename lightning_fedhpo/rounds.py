@@ -16,7 +16,7 @@ from lightning_fedhpo.types import ClientResult
 
 RETRAIN = "retrain/"
 """Prefix of what is logged while the best configuration is trained anew."""
-OF_THE_RUN = ("ledger/", "arms/", "test/")
+OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
 """Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
 
 

@@ -1,0 +1,237 @@
+"""The second phase: what a search has found trains a model from the run's first weights, apart from the search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+
+from lightning_fedhpo import (
+    FederatedLoop,
+    FedEx,
+    FedPop,
+    Fixed,
+    Float,
+    RandomSearch,
+    SearchSpace,
+    SuccessiveHalving,
+)
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.train import train
+from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9)},
+    server={"lr": Float(0.3, 1.0, log=True), "momentum": Float(0.0, 0.5)},
+)
+MORE = 3
+
+
+class Begins(Callback):
+    """Keeps the weights of all live arms at the beginning of every round."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, int], list[Tensor]] = {}
+
+    def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not batch_idx:
+            fed = next(one for one in trainer.callbacks if isinstance(one, FederatedLoop))  # type: ignore[attr-defined]
+            for arm in fed.arms.live:
+                weights = [weight.detach().clone() for weight in arm.weights]
+                self.of[trainer.current_epoch, arm.index] = weights
+
+
+def halving() -> SuccessiveHalving:
+    return SuccessiveHalving(SPACE, eta=3, eliminations=1, budget=10, max_rounds=4)
+
+
+def run(*callbacks: Callback, rounds: int = 4 + MORE, **options: Any) -> tuple[FederatedLoop, Trainer, ToyModule]:
+    """Run the toy federation with a second phase."""
+    trainers = {name: options.pop(name) for name in ("ckpt_path", "logger", "enable_checkpointing") if name in options}
+    ckpt_path = trainers.pop("ckpt_path", None)
+    data = options.pop("data", None) or toy_data()
+    fed = FederatedLoop(**({"cohort": 3, "executor": "sequential", "retrain": MORE} | options))
+    trainer, module = quiet_trainer(rounds, fed, *callbacks, **trainers), ToyModule()
+    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
+    return fed, trainer, module
+
+
+def test_the_best_configuration_trains_from_the_first_weights() -> None:
+    begins, search = Begins(), halving()
+    fed, _, module = run(search, FedEx(SPACE, configs=4), begins)
+    result = fed.result
+    initial = list(ToyModule().parameters())
+    assert (result.best_arm, result.best["model"]) == (3, "retrain")
+    assert all(torch.equal(one, first) for one, first in zip(begins.of[4, 3], initial, strict=True))
+    assert not torch.equal(begins.of[5, 3][0], initial[0])
+    assert all(torch.equal(p, w) for p, w in zip(module.parameters(), fed.arms[3].weights, strict=True))
+    survivor = next(arm for arm in result.arms[:3] if arm["eliminated_at"] is None)
+    assert result.best_searched == survivor["index"] and survivor["rounds"] == 4
+    assert result.arms[3]["server"] == survivor["server"] and result.arms[3]["rounds"] == MORE
+    retrained = [job for job in result.jobs if job["round"] >= 4]
+    assert len(retrained) == MORE * 3 and {job["arm"] for job in retrained} == {3}
+    for name in SPACE.client:
+        assert {job[name] for job in retrained} == {survivor["client"][name]} == {result.best["client"][name]}
+
+
+def test_it_ends_like_a_run_of_its_own() -> None:
+    """With all clients and whole batches, which cohort and which order an arm draws makes no difference."""
+    fed, _, module = run(halving(), cohort=8, data=toy_data(batch_size=1000))
+    best = fed.result.best
+    fixed = Fixed({name: best["client"][name] for name in SPACE.client}, best["server"])
+    alone = ToyModule()
+    again = FederatedLoop(cohort=8, executor="sequential")
+    quiet_trainer(MORE, again, fixed).fit(alone, datamodule=toy_data(batch_size=1000))
+    for one, other in zip(module.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert fed.result.score == pytest.approx(again.result.score, rel=1e-5)
+
+
+def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:
+    fed, trainer, _ = run(halving(), logger=CSVLogger(tmp_path), evaluate_at=5)
+    search, _, _ = run(halving(), rounds=4, retrain=None)
+    assert fed.result.ledger == search.result.ledger, "what a search costs does not depend on what comes later"
+    jobs = [job for job in fed.result.jobs if job["round"] >= 4]
+    assert fed.result.retraining is not None and search.result.retraining is None
+    assert fed.result.retraining["rounds"] == MORE
+    assert fed.result.retraining["client_updates"] == len(jobs) == 9
+    assert fed.result.retraining["local_steps"] == sum(job["local_steps"] for job in jobs)
+    history = list(fed.result.history)
+    assert [row["phase"] for row in history] == ["search"] * 10 + ["retrain"] * MORE
+    assert [row["retrain/rounds"] for row in history[10:]] == [1, 2, 3]
+    assert {row["ledger/rounds"] for row in history[10:]} == {10}
+    assert "phase" not in search.result.history.columns
+    logged = rows(Path(trainer.logger.log_dir) / "metrics.csv")  # type: ignore[union-attr,arg-type]  # a CSVLogger's
+    assert len(logged) == 4 + MORE
+    for row in logged:
+        later = int(float(row["round"])) >= 4
+        assert bool(row["retrain/train_loss"]) == bool(row["retrain/rounds"]) == later
+        assert bool(row["train_loss"]) == bool(row["ledger/rounds"]) == (not later)
+        assert row["val_loss"], "the score is there all along, for callbacks that watch it"
+    assert not [name for name in logged[0] if name.startswith("retrain/") and "retrain/" in name[8:]]
+
+
+def test_every_arms_figures_stand_apart_too(tmp_path: Path) -> None:
+    _, trainer, _ = run(halving(), logger=CSVLogger(tmp_path), log_arms="all")
+    names = list(rows(Path(trainer.logger.log_dir) / "metrics.csv")[0])  # type: ignore[union-attr,arg-type]
+    assert "retrain/arm/3/train_loss" in names
+    assert not [name for name in names if "retrain/" in name.removeprefix("retrain/")]
+
+
+def test_what_the_trainer_has_to_allow() -> None:
+    message = (
+        r"max_epochs=6\) is shorter than SuccessiveHalving, whose arms take 4 rounds, and 3 more of `retrain`: set m"
+    )
+    with pytest.raises(MisconfigurationException, match=message):
+        run(halving(), rounds=6)
+    fed, trainer, _ = run(halving(), rounds=20)
+    assert trainer.current_epoch == 7
+    assert fed.result.retraining is not None and fed.result.retraining["rounds"] == 3
+    for rounds in (2, 3):
+        with pytest.raises(MisconfigurationException, match=rf"max_epochs={rounds}\) leaves no round for the"):
+            run(FedEx(SPACE), rounds=rounds)
+    with pytest.raises(MisconfigurationException, match="max_epochs is the rounds of both"):
+        run(FedEx(SPACE), rounds=-1)
+
+
+@pytest.mark.parametrize(("retrain", "kind"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+def test_a_number_of_rounds(retrain: Any, kind: Any) -> None:
+    with pytest.raises(kind, match="`retrain`"):
+        FederatedLoop(retrain=retrain)
+
+
+def test_every_client_trains_with_its_own() -> None:
+    fed, trainer, module = run(RandomSearch(SPACE, budget=4, max_rounds=2, per_client=True), rounds=2 + MORE)
+    own = fed.result.arms[fed.result.best_searched]["clients"]
+    assert len({config["lr"] for config in own.values()}) == 8
+    retrained = [job for job in fed.result.jobs if job["round"] >= 2]
+    assert len({job["client"] for job in retrained}) > 3
+    assert all(job[name] == own[job["client"]][name] for job in retrained for name in SPACE.client)
+    assert {client: config["lr"] for client, config in fed.result.best["clients"].items()} == {
+        client: config["lr"] for client, config in own.items()
+    }
+    assert len(fed.evaluate(trainer, module, fed.data).clients) == 8
+
+
+def test_without_a_search_the_tuner_has_the_rounds_before() -> None:
+    begins, tuner = Begins(), FedEx(SPACE, configs=4)
+    fed, _, _ = run(tuner, begins, rounds=5)
+    assert [row["phase"] for row in fed.result.history] == ["search"] * 2 + ["retrain"] * 3
+    best = fed.result.arms[0]["client"]
+    assert all(job[name] == best[name] for job in fed.result.jobs if job["round"] >= 2 for name in SPACE.client)
+    first = list(ToyModule().parameters())
+    assert all(torch.equal(one, other) for one, other in zip(begins.of[2, 1], first, strict=True))
+
+
+def test_a_population_too() -> None:
+    begins = Begins()
+    tuner = FedPop(SPACE, interval=1)
+    fed, _, _ = run(RandomSearch(SPACE, budget=12, max_rounds=4), tuner, begins)
+    assert {row["round"] for row in tuner.lineage} == {0, 1, 2}, "nobody evolves in the second phase"
+    searched = fed.result.arms[fed.result.best_searched]
+    retrained = [job for job in fed.result.jobs if job["round"] >= 4]
+    assert all(job[name] == searched["client"][name] for job in retrained for name in SPACE.client)
+    assert fed.result.best["server"] == searched["server"]
+    assert len(fed.result.trajectory) == 4, "what was found is that of the search"
+    assert [arm for number, arm in begins.of if number >= 4] == [3] * MORE
+
+
+def test_evaluate_tests_the_retrained_model() -> None:
+    fed, trainer, module = run(halving())
+    tested = fed.evaluate(trainer, module, fed.data)
+    total, wrong = 0, 0.0
+    for client in range(8):
+        x, y = fed.data.examples(client, "test").take(torch.arange(fed.data.sizes("test")[client]))
+        with torch.no_grad():
+            total += len(y)
+            wrong += torch.nn.functional.cross_entropy(module(x), y, reduction="sum").item()
+    assert tested["global"]["test_loss"] == pytest.approx(wrong / total, rel=1e-5)
+
+
+def test_early_stopping_and_checkpoints_work_on(tmp_path: Path) -> None:
+    saver = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1, filename="{epoch}")
+    patient = EarlyStopping("val_loss", patience=20)
+    fed, _, _ = run(halving(), saver, patient, enable_checkpointing=True)
+    assert len(list(tmp_path.glob("*.ckpt"))) == 4 + MORE
+    assert saver.best_model_score.item() == pytest.approx(min(row["score"] for row in best_rows(fed)))
+    assert patient.best_score.item() == pytest.approx(saver.best_model_score.item())
+    fed, trainer, _ = run(halving(), EarlyStopping("retrain/train_loss", stopping_threshold=100.0, strict=False))
+    assert trainer.current_epoch == 5 and fed.result.retraining is not None
+    assert fed.result.retraining["rounds"] == 1, "what is watched by its own name begins with the second phase"
+
+
+def best_rows(fed: FederatedLoop) -> list[dict[str, Any]]:
+    return [row for row in fed.result.history if row["best"]]
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_resumed_inside_the_second_phase_it_is_bitwise_the_same(tmp_path: Path) -> None:
+    saver = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}", every_n_train_steps=2)
+    fed, _, module = run(halving(), FedEx(SPACE, configs=4), saver, enable_checkpointing=True)
+    files = sorted(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
+    assert len(files) == 19  # 39 jobs, of which the last nine are the second phase's
+    for path in files[13:]:
+        again, _, other = run(halving(), FedEx(SPACE, configs=4), ckpt_path=path)
+        assert all(torch.equal(one, two) for one, two in zip(module.parameters(), other.parameters(), strict=True))
+        for name in ("best", "arms", "ledger", "retraining", "trajectory"):
+            assert repr(getattr(again.result, name)) == repr(getattr(fed.result, name)), name
+        for name in ("history", "jobs"):
+            assert repr(getattr(again.result, name).to_dict()) == repr(getattr(fed.result, name).to_dict())
+
+
+def test_by_fedhpo(tmp_path: Path) -> None:
+    chosen = ["search=random", "tuner=none", "search.budget=4", "search.max_rounds=2", "trainer.max_epochs=4"]
+    summary = train(composed(tmp_path, *chosen, "fed.retrain=2"))
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert summary["best"]["model"] == "retrain"
+    assert (summary["ledger"]["rounds"], summary["retraining"]["rounds"]) == (4, 2)
+    assert [row["phase"] for row in rows(tmp_path / "history.csv")] == ["search"] * 4 + ["retrain"] * 2
+    assert len(json.loads((tmp_path / "trajectory.json").read_text())) == 2
