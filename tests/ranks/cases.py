@@ -13,7 +13,17 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_fedhpo import FedAvg, FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import (
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedPop,
+    Float,
+    Int,
+    RandomSearch,
+    SearchSpace,
+    SuccessiveHalving,
+)
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.resume.cases import Manual, Stateful
@@ -74,6 +84,21 @@ def searched() -> list[Any]:
     ]
 
 
+def evolved() -> list[Any]:
+    return [
+        FederatedLoop(FedAvg(momentum=0.5), cohort=3, executor="sequential"),
+        RandomSearch(space(), budget=12, max_rounds=4),
+        FedPop(space(), interval=1),
+    ]
+
+
+def retrained() -> list[Any]:
+    return [
+        FederatedLoop(cohort=3, executor="sequential", retrain=2),
+        RandomSearch(space(), budget=6, max_rounds=2, per_client=True),
+    ]
+
+
 def plain(**options: Any) -> Callable[[], list[Any]]:
     return lambda: [FederatedLoop(**({"cohort": 3, "executor": "sequential"} | options))]
 
@@ -81,6 +106,8 @@ def plain(**options: Any) -> Callable[[], list[Any]]:
 CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] = {
     "searched": (lambda: Stateful(), searched),
     "personal": (lambda: Stateful(), plain(algorithm=FedAvg(local=["net.0.*"], momentum=0.5))),
+    "evolved": (ToyModule, evolved),
+    "retrained": (ToyModule, retrained),
     "fewer jobs than processes": (ToyModule, plain(cohort=1)),
     "manual": (Manual, plain()),
     "metrics": (Metrics, plain()),
