@@ -204,12 +204,15 @@ class Board:
     def takes_over(self, from_missing: bool = False) -> bool:
         """Whether all processes before this one are gone, and none has taken over before it went: now this one has.
 
+        One that has failed speaks and writes for itself before it goes.
+
         Args:
             from_missing: Whether those that have not come to this exchange count as gone.
         """
         for other in range(self._rank):
             missing = from_missing and self._counters[other][0] < self._step
-            if self._counters[other][3] or not (missing or self._is_gone(other)):
+            spoken = self._counters[other][3] or self._counters[other][4]
+            if spoken or not (missing or self._is_gone(other)):
                 return False
         self._counters[self._rank][3] = 1
         return True

@@ -78,7 +78,9 @@ ALIKE = 2.0
 
 def tell_once(error: BaseException) -> None:
     """Leave it to the first process to tell of an error that it has as well, as what callbacks and tuners raise."""
-    own = rank() > 0 and isinstance(error, Exception) and not is_lost(error)
+    if is_lost(error):
+        return
+    own = rank() > 0 and isinstance(error, Exception)
     if fails(ALIKE if own else 0.0) and own:
         told(error)  # type: ignore[type-var]  # an Exception, as asked
 

@@ -166,6 +166,13 @@ def test_one_whose_predecessors_are_all_gone_takes_over() -> None:
     assert third.takes_over()
 
 
+def test_one_that_has_failed_speaks_for_itself_before_it_goes() -> None:
+    first, second = boards(2)
+    first.fail()
+    first.close()
+    assert not second.takes_over()
+
+
 def test_processes_that_exchange_different_things_are_told() -> None:
     places = ["round 3", "the end of the run", "round 3"]
 

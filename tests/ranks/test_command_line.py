@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Checkpoint
 
+from lightning_fedhpo.checkpoints import UnwrittenError
 from tests.ranks.cases import differences
 from tests.ranks.sessions import needs_ctrl_c, session, wait_for
 from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
@@ -109,6 +112,23 @@ def test_a_mistake_is_told_once(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("did not log 'val_nothing'") <= 2, "the error, and its cause"
     assert done.stderr.count("Error executing job") == 1
+
+
+class FailsInTheFirst(Checkpoint):
+    """Is what only the first process meets, such as a full disk, while the others go on to the next round."""
+
+    def on_train_epoch_end(self, trainer: Trainer, *arguments: object) -> None:
+        if trainer.is_global_zero:
+            raise UnwrittenError(28, "No space left on device")
+
+
+@pytest.mark.slow
+def test_what_only_the_first_process_meets_is_told_once(tmp_path: Path) -> None:
+    fails = f"+callbacks.fails._target_={__name__}.FailsInTheFirst"
+    done = fedhpo(*PLAIN, *TWO, "logger=none", "executor=sequential", fails, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("No space left on device") == 1 and "another process" not in done.stderr
+    assert (done.stdout + done.stderr).count("anything to resume from") == 1
 
 
 def _end_main(number: int) -> Callable[[int, int], None]:
