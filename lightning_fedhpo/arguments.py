@@ -180,9 +180,9 @@ def _said(hint: Any) -> str:
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         *first, last = (_said(one) for one in inner)
-        return f"{', '.join(first)} or {last}"
+        return f"{', '.join(first).replace('true or false', 'true, false')} or {last}"
     if kind is Literal:
-        return f"one of {', '.join(map(repr, inner))}"
+        return f"{'one of ' if inner[1:] else ''}{', '.join(map(repr, inner))}"
     if kind is Sequence and inner[0] in _KINDS:
         return f"a sequence of {_KINDS[inner[0]].removeprefix('a ')}s"
     name = getattr(kind, "__name__", str(kind))

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
+from hydra.experimental.callback import Callback as HydraCallback
 from hydra.utils import instantiate
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import ranks
+from lightning_fedhpo.evaluation import EvaluationCheck
+from lightning_fedhpo.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.tracking.keeper import Keeper
+
+
+class RunFolder(HydraCallback):
+    """End in one line where Hydra is to make a run's folder and cannot: it would show where it failed and not why."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Look at the folder of a run."""
+        self._check("hydra.run.dir", config.hydra.run.dir)
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Look at the folder of a sweep."""
+        self._check("hydra.sweep.dir", config.hydra.sweep.dir)
+
+    def _check(self, name: str, folder: object) -> None:
+        try:
+            make_folder(name, path_of(name, folder))
+        except (TypeError, ValueError) as error:
+            print(f"fedhpo: {error}", file=sys.stderr)
+            sys.exit(1)  # Hydra makes warnings of its callbacks' errors
 
 
 def build(cfg: DictConfig, key: str, **more: Any) -> Any:
@@ -51,18 +74,27 @@ def searching(cfg: DictConfig) -> list[Any]:
 
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
-    """Return the configured callbacks, and those that keep checkpoints."""
+    """Return the configured callbacks, those that keep checkpoints, and one that looks ahead to the final test."""
     chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    tested = EvaluationCheck(tested_clients(cfg), "evaluate.clients")
     if cfg.checkpoint is None:
-        return chosen
+        return [*chosen, tested]
     kept = [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
-    return [*chosen, *kept, Keeper(fed, checkpoint_folder(cfg, folder))]
+    return [*chosen, *kept, Keeper(fed, checkpoint_folder(cfg, folder)), tested]
 
 
 def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
     """Return where a run's checkpoints go; those that are stored elsewhere than in a file system are not looked at."""
     chosen = OmegaConf.select(cfg, "checkpoint.dirpath")
     return folder / "checkpoints" if chosen is None or "://" in chosen else Path(chosen).absolute()
+
+
+def tested_clients(cfg: DictConfig) -> Any:
+    """Return which clients the final test takes: all, a number of them, or a list of their ids."""
+    if not OmegaConf.is_dict(cfg.evaluate):
+        raise ValueError(f"`evaluate` must be a section with `clients`, got {cfg.evaluate!r}.")
+    clients = cfg.evaluate.clients
+    return OmegaConf.to_object(clients) if OmegaConf.is_config(clients) else clients
 
 
 def loggers(cfg: DictConfig) -> list[Logger]:

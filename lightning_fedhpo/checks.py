@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelCheckpoint,
     ModelPruning,
     StochasticWeightAveraging,
 )
@@ -25,11 +26,12 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import identity, ranks
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, whole
+from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, is_whole, whole
 from lightning_fedhpo.checkpoints import refusal
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.evaluation import check_evaluation
+from lightning_fedhpo.evaluation import check_clients, check_evaluation
 from lightning_fedhpo.executors.settings import setting_of
+from lightning_fedhpo.folders import obstacle
 from lightning_fedhpo.monitor import doubtful_mode
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.seeding import MOST_SEED
@@ -109,6 +111,15 @@ def check_cohort(cohort: int, clients: int) -> None:
             f"`cohort` is {cohort}, but the federation has {clients} clients: take a smaller cohort, or split the data "
             "among more clients."
         )
+
+
+def check_tests(at: int | Sequence[int] | None, clients: int | None, data: FederatedData) -> None:
+    """Refuse tests during the run that cannot be made."""
+    sizes = data.sizes("test")
+    if sizes.any():
+        check_clients(clients, sizes, "evaluate_clients")
+    elif at is not None:
+        raise ValueError("`evaluate_at` tests on clients' test examples, of which there are none: see `fractions`.")
 
 
 def check_target(target: str, has_server_data: bool, data: FederatedData) -> None:
@@ -304,6 +315,8 @@ def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
 
 def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
     yield from _strategy(trainer.strategy)
+    if trainer.max_epochs is not None and not is_whole(trainer.max_epochs):
+        yield f"max_epochs={trainer.max_epochs!r}: it is the number of rounds."
     if trainer.max_steps != -1 and not trainer.fast_dev_run:
         yield f"max_steps={trainer.max_steps}: a round is not cut short; use max_epochs, the number of rounds."
     if trainer.min_steps is not None:
@@ -342,6 +355,10 @@ def _strategy(strategy: Any) -> Iterator[str]:
 
 def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
     for callback in trainer.callbacks:
+        if isinstance(callback, ModelCheckpoint):
+            folder = str(callback.dirpath or trainer.default_root_dir)
+            if "://" not in folder and (reason := obstacle(folder)):
+                yield f"ModelCheckpoint(dirpath={folder!r}): {reason}; choose a folder that can be written to."
         if (argument := private.waits_for_validation(callback)) is not None:
             yield (
                 f"{type(callback).__name__}({argument}=False) waits for the end of a validation, which belongs to the "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
 from lightning_fedhpo import _lightning as private
@@ -104,21 +104,58 @@ def online_figures(evaluation: Evaluation, arm: int) -> dict[str, float]:
     return figures | {"test/arm": arm}
 
 
+def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "clients") -> None:
+    """Refuse clients to evaluate that do not exist or have no examples.
+
+    Args:
+        clients: All of them, a number of them, or their ids.
+        sizes: Every client's number of examples.
+        name: What the user calls them.
+    """
+    able = np.count_nonzero(sizes)
+    if clients is None:
+        return
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        if whole(name, clients) > able:
+            raise ValueError(f"`{name}` must be from 1 to {able}, the clients with examples; got {clients}.")
+        return
+    wrong = [one for one in clients if whole(f"an id in `{name}`", one, 0) >= len(sizes) or not sizes[one]]
+    if wrong:
+        raise ValueError(
+            f"`{name}` must be clients with examples, but {wrong[:5]} have none in this split or do not exist: leave "
+            "them out."
+        )
+    if not list(clients):
+        raise ValueError(f"`{name}` names nobody: leave it out for all, or name some.")
+
+
 def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
     """Return the ids of the clients to evaluate: those with examples, all or a number of them or those named."""
+    check_clients(clients, sizes)
     able = np.flatnonzero(sizes)
-    if clients is None:
-        return [int(client) for client in able]
-    if isinstance(clients, int):
-        if not 1 <= clients <= len(able):
-            raise ValueError(f"`clients` must be from 1 to {len(able)}, the clients with examples; got {clients}.")
-        return sorted(int(able[place]) for place in uniform(seeding.rng(seed, seeding.EVALUATION), len(able), clients))
-    wrong = [client for client in clients if not 0 <= client < len(sizes) or not sizes[client]]
-    if wrong:
-        raise ValueError(f"clients {wrong[:5]} have no examples in this split or do not exist: leave them out.")
-    if not len(clients):
-        raise ValueError("`clients` names nobody: leave it out for all, or name some.")
-    return [int(client) for client in clients]
+    if isinstance(clients, Iterable):
+        return [int(client) for client in clients]
+    drawn = range(len(able)) if clients is None else uniform(seeding.rng(seed, seeding.EVALUATION), len(able), clients)
+    return sorted(int(able[place]) for place in drawn)
+
+
+class EvaluationCheck(Callback):
+    """Refuse a test of clients after the run that cannot be made, before the first round.
+
+    Args:
+        clients: What the test will be asked for.
+        name: What the user calls it.
+    """
+
+    def __init__(self, clients: Any, name: str) -> None:
+        self._clients = clients
+        self._name = name
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Look whether the clients are there."""
+        data: FederatedData = trainer.datamodule  # type: ignore[attr-defined]  # as the loop has seen
+        if stage == "fit" and (sizes := data.sizes("test")).any():
+            check_clients(self._clients, sizes, self._name)
 
 
 def evaluate_arm(

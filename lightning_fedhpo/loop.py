@@ -290,6 +290,7 @@ class FederatedLoop(Callback):
         self.search = checks.only(trainer, Search)  # type: ignore[type-abstract]  # a kind, not to be made
         self.data = checks.federated_data(trainer)
         checks.check_cohort(self.cohort, len(self.data))
+        checks.check_tests(self.evaluate_at, self.evaluate_clients, self.data)
         self._sizes = self.data.sizes("train")
         self.algorithm.clients = len(self.data)
         split = server_split(self.server_data, self.data)

@@ -27,20 +27,25 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import assembly, processes, ranks
+from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.checkpoints import SUFFIX, UnwrittenError, fault, newest, refusal
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.divergence import DivergedError
 from lightning_fedhpo.evaluation import Evaluation
+from lightning_fedhpo.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.machine import threads
 from lightning_fedhpo.ranks.board import LostProcessError
+from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.tracking.console import report
 from lightning_fedhpo.tracking.summary import build_summary, write_summary
 from lightning_fedhpo.trajectory import write_trajectory
+from lightning_fedhpo.trial import ClientError
 
 PACKAGE = str(Path(__file__).parent)
 CONFIG = "config.yaml"
 THREADS = "OMP_NUM_THREADS"
+GROUPS = ("algorithm", "data", "executor", "logger", "model", "search", "space", "trainer", "tuner")
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
@@ -63,11 +68,12 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         2
     """
     began = time.monotonic()
-    folder, first = Path(cfg.folder).absolute(), ranks.is_first()
+    folder, first = path_of("folder", cfg.folder), ranks.is_first()
     if first:
         begin(cfg, folder)
     checkpoint, count = existing(cfg.ckpt_path), threads_of(cfg.threads)
-    lightning.seed_everything(cfg.seed, workers=True, verbose=False)
+    seed = whole("seed", cfg.seed, 0, MOST_SEED)
+    lightning.seed_everything(seed % 2**32, workers=True, verbose=False)
     data, model = assembly.build(cfg, "data"), assembly.build(cfg, "model")
     fed = assembly.build(cfg, "fed", algorithm=assembly.build(cfg, "algorithm"))
     callbacks = [fed, *assembly.searching(cfg), *assembly.callbacks(cfg, fed, folder)]
@@ -82,7 +88,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
                 ranks.be_first()
                 begin(cfg, folder)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
-            tested = evaluated(fed, trainer, model, data, cfg.evaluate.clients)
+            tested = evaluated(fed, trainer, model, data, assembly.tested_clients(cfg))
         seconds = time.monotonic() - began
         told = {"executor": fed.choice, "resumed_from": checkpoint}
         summary = build_summary(fed.result, tested, seconds=seconds, seed=cfg.seed, **told)
@@ -108,7 +114,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
 def begin(cfg: DictConfig, folder: Path) -> None:
     """Make a run's folder, with its configuration in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder("folder", folder)
     OmegaConf.save(cfg, folder / CONFIG, resolve=True)
 
 
@@ -118,7 +124,7 @@ def evaluated(
     """Return the best arm's test on the clients, or None where they have nothing to be tested on."""
     if not data.sizes("test").any():
         return None
-    return fed.evaluate(trainer, model, data, clients=list(clients) if OmegaConf.is_list(clients) else clients)
+    return fed.evaluate(trainer, model, data, clients=clients)
 
 
 def write_tables(fed: FederatedLoop, folder: Path) -> None:
@@ -139,18 +145,16 @@ def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
         logger.conclude(shown, failed=summary is None)
 
 
-def existing(path: str | None) -> str | None:
+def existing(path: Any) -> str | None:
     """Return a checkpoint's path, or raise if there is no such file."""
-    if path is not None and "://" not in str(path) and not Path(path).is_file():
+    if path is not None and "://" not in str(path) and not path_of("ckpt_path", path).is_file():
         raise ValueError(refusal(path, fault(Path(path)) or "is no file"))
-    return path
+    return None if path is None else str(path)
 
 
 def threads_of(count: Any) -> int | None:
     """Return with how many threads torch is to compute, None to leave it as it is."""
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ValueError(f"`threads` must be a whole number of at least 1, or null for torch's own, got {count!r}.")
-    return count
+    return None if count is None else whole("threads", count, high=1024, why="null leaves torch its own number")
 
 
 def how_to_resume(folder: Path, overrides: Sequence[str] | None = None) -> str:
@@ -174,7 +178,8 @@ def hydra_overrides() -> list[str]:
 
 def readable(error: BaseException) -> bool:
     """Say whether an error's message is all that its reader needs: it was raised to tell about a wrong setting."""
-    if isinstance(error, MisconfigurationException | OmegaConfBaseException | LostProcessError | UnwrittenError):
+    kinds = MisconfigurationException | OmegaConfBaseException | LostProcessError | UnwrittenError | ClientError
+    if isinstance(error, kinds):
         return True
     if error.__cause__ is not None and readable(error.__cause__):
         return True
@@ -187,9 +192,20 @@ def readable(error: BaseException) -> bool:
     )
 
 
+def main() -> None:
+    """Run ``fedhpo``."""
+    for argument in sys.argv[1:]:
+        group, _, value = argument.partition("=")
+        if group in GROUPS and (value == "null" or value.isdigit()):  # Hydra would show where it failed and not why
+            told = f"`{group}` must be the name of an option, got {value}: `fedhpo --help` lists them, none among them"
+            print(f"fedhpo: {told} where that can be.", file=sys.stderr)
+            sys.exit(1)
+    run()
+
+
 @hydra.main(version_base="1.3", config_path="pkg://lightning_fedhpo.conf", config_name="config")
-def main(cfg: DictConfig) -> float | None:
-    """Run ``fedhpo``; return the score, for Hydra's optimising sweepers."""
+def run(cfg: DictConfig) -> float | None:
+    """Run what Hydra has composed; return the score, for its optimising sweepers."""
     try:
         score: float | None = train(cfg)["score"]
     except KeyboardInterrupt:  # while nothing of Lightning's runs, which makes something else of it

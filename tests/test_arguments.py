@@ -91,7 +91,7 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     ("make", "error", "message"),
     [
         (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
-        (lambda: FederatedLoop(score_before="no"), TypeError, "`score_before` must be true or false or None"),
+        (lambda: FederatedLoop(score_before="no"), TypeError, "`score_before` must be true, false or None"),
         (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from lightning_fedhpo import Dirichlet, FederatedData, FederatedLoop, FedOpt, FedProx, Fixed, Iid, Reptile
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.data.assignment import Assignment, Partition
+from lightning_fedhpo.evaluation import check_clients
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 
 
@@ -77,6 +78,34 @@ def test_an_iterable_data_set() -> None:
 def test_a_cohort_larger_than_the_federation() -> None:
     with pytest.raises(ValueError, match=r"`cohort` is 9, but the federation has 8 clients"):
         _fit(cohort=9)
+
+
+def test_tests_of_clients_that_do_not_exist() -> None:
+    with pytest.raises(ValueError, match="`evaluate_clients` must be from 1 to 8, the clients with examples; got 9"):
+        _fit(evaluate_at=1, evaluate_clients=9)
+    with pytest.raises(ValueError, match="`evaluate_at` tests on clients' test examples, of which there are none"):
+        _fit(evaluate_at=1, data=toy_data(fractions=(0.8, 0.2, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("clients", "error", "message"),
+    [
+        (9, ValueError, "`clients` must be from 1 to 3, the clients with examples; got 9"),
+        (0, ValueError, "`clients` must be at least 1, got 0"),
+        ("all", TypeError, "`clients` must be a whole number, got 'all'"),
+        (1.5, TypeError, "`clients` must be a whole number, got 1.5"),
+        ([0, 2, 4], ValueError, r"but \[2, 4\] have none in this split or do not exist"),
+        ([-1], ValueError, "an id in `clients` must be at least 0, got -1"),
+        (["a"], TypeError, "an id in `clients` must be a whole number"),
+        ([], ValueError, "`clients` names nobody"),
+    ],
+)
+def test_clients_that_cannot_be_tested(clients: Any, error: type[Exception], message: str) -> None:
+    sizes = np.array([3, 1, 0, 2])
+    with pytest.raises(error, match=message):
+        check_clients(clients, sizes)
+    check_clients([0, 3], sizes)
+    check_clients(np.int64(3), sizes)
 
 
 def test_a_monitor_that_is_never_logged_lists_those_that_are() -> None:

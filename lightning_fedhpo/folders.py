@@ -1,0 +1,39 @@
+"""Where a run's files go: whether they can be written there is asked before anything is computed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lightning_fedhpo.arguments import shown
+
+
+def path_of(name: str, value: object) -> Path:
+    """Return a setting as a path, or raise where it is none."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise TypeError(f"`{name}` must be a path, got {shown(value)}.")
+    return Path(value).absolute()
+
+
+def obstacle(folder: str | os.PathLike[str]) -> str:
+    """Return what keeps files from being written into a folder that is there or is yet to be made; nothing if they can.
+
+    >>> obstacle("."), obstacle("/dev/null/checkpoints")
+    ('', '/dev/null is a file')
+    """
+    path = Path(folder).absolute()
+    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))
+    if not nearest.is_dir():
+        return f"{nearest} is a file"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written to"
+
+
+def make_folder(name: str, folder: Path) -> None:
+    """Make a folder that files can be written into, or raise with what is in the way."""
+    reason = obstacle(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = reason or error.strerror or str(error)
+    if reason:
+        raise ValueError(f"`{name}` must be a folder that can be written to, got {folder}: {reason}.")
