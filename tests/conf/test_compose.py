@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.assembly import build, callbacks, loggers, searching
+from lightning_fedhpo.searches import Search
 from lightning_fedhpo.trajectory import write_trajectory
 from tests.data.image_sets import write_batches, write_idx, write_writers
 
@@ -185,9 +186,10 @@ def test_every_experiment_is_a_run(whole, tmp_path: Path, experiment: str):
     cfg = whole(f"+{EXPERIMENTS}={experiment}", f"data.path={images(tmp_path / 'digits')}")
     assert not OmegaConf.missing_keys(cfg)
     fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
-    search, *_ = searching(cfg)
-    assert search.rounds <= cfg.trainer.max_epochs
-    assert build(cfg, "trainer", callbacks=[fed, search, *callbacks(cfg, fed, tmp_path)], logger=False)
+    parts = searching(cfg)
+    spent = max((part.rounds for part in parts if isinstance(part, Search)), default=1) + (fed.retrain or 0)
+    assert spent <= cfg.trainer.max_epochs
+    assert build(cfg, "trainer", callbacks=[fed, *parts, *callbacks(cfg, fed, tmp_path)], logger=False)
     build(cfg, "data"), build(cfg, "model")
 
 
