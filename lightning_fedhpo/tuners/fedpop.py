@@ -93,7 +93,7 @@ class FedPop(Tuner):
         self.discount = number("discount", discount, 0, 1)
         self.client_names = tuple(space.client)
         self.server_names = tuple(space.server) if "g" in levels else ()
-        self.needs_scores = bool(levels)
+        self.needs_scores = "l" in levels  # arms have scores of their own, which may be the server's
         self._rounds = 1
         self._used: dict[int, int] = {}
         self.reset()
