@@ -79,14 +79,16 @@ def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callbac
     tested = EvaluationCheck(tested_clients(cfg), "evaluate.clients")
     if cfg.checkpoint is None:
         return [*chosen, tested]
+    keeper = Keeper(fed, checkpoint_folder(cfg, folder))
     kept = [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
-    return [*chosen, *kept, Keeper(fed, checkpoint_folder(cfg, folder)), tested]
+    return [*chosen, *kept, keeper, tested]
 
 
 def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
     """Return where a run's checkpoints go; those that are stored elsewhere than in a file system are not looked at."""
     chosen = OmegaConf.select(cfg, "checkpoint.dirpath")
-    return folder / "checkpoints" if chosen is None or "://" in chosen else Path(chosen).absolute()
+    elsewhere = chosen is None or "://" in str(chosen)
+    return folder / "checkpoints" if elsewhere else path_of("checkpoint.dirpath", chosen)
 
 
 def tested_clients(cfg: DictConfig) -> Any:

@@ -36,7 +36,7 @@ from lightning_fedhpo.arguments import check_kinds, number, shown, whole
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import toy_tensors
 
-SPACE = SearchSpace(client={"lr": Float(0.1, 1.0)})
+SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
 NEEDED: dict[str, Any] = {
     "space": SPACE,
     "budget": 20,
