@@ -213,6 +213,7 @@ class Arms(Search):
         super().__init__(SearchSpace(client={"lr": Float(1e-3, 1e30, log=True)}), budget=2 * len(rates))
         self.rates, self.at_once = rates, at_once
 
+    max_rounds = 2
     rounds = property(lambda self: self.spends)
     spends = property(lambda self: 2 * len(self.rates))
     keeps_start = property(lambda self: not self.at_once)
