@@ -110,22 +110,19 @@ class FedTune(Tuner):
                     f"FedTune chooses among listed values, got {dimension!r} for {name!r}: list them, as in "
                     f"{name}=Choice({dimension.grid(3)!r})."
                 )
-        number("lr", lr, above=0)
-        number("temperature", temperature, above=0)
-        whole("capacity", capacity)
         if relaxation == "concrete" and buffer != "shared":
             raise ValueError(
                 f'`buffer` must be "shared" with relaxation="concrete", got {buffer!r}: all candidates are trained, so '
                 "that there is no joint configuration to keep a model for."
             )
         self.space: SearchSpace = space
-        self.lr = lr
+        self.lr = number("lr", lr, above=0)
         self.optimizer = optimizer
         self.credit = credit
         self.buffer = buffer
-        self.capacity = capacity
+        self.capacity = whole("capacity", capacity)
         self.relaxation = relaxation
-        self.temperature = temperature
+        self.temperature = number("temperature", temperature, above=0)
         self.center = center
         self.loss = loss
         self.client_names = tuple(space.client)
