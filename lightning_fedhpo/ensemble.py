@@ -57,6 +57,19 @@ def _kept(output: Any) -> Any:
     return output
 
 
+def finite(output: Any) -> bool:
+    """Say whether all floating-point tensors in outputs are finite.
+
+    >>> finite([torch.ones(2), {"a": torch.tensor([1.0, float("inf")])}])
+    False
+    """
+    if isinstance(output, Mapping):
+        return all(map(finite, output.values()))
+    if isinstance(output, tuple | list):
+        return all(map(finite, output))
+    return not isinstance(output, Tensor) or bool(output.isfinite().all())
+
+
 def _named(like: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
     """Return a dict, or what a class of named outputs makes of its parts."""
     return parts if type(like) is dict else type(like)(**parts)

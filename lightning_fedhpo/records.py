@@ -52,11 +52,12 @@ class Records:
             results: Its clients'.
             on_server: What the module logs on the server's own examples.
             settings: The tuned values that were in force, by column.
-            models_received: How many models each client got beside the one it trained.
+            models_received: How many models each job's client got, and scored, beside the one it trained.
         """
         size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
         for result in results:
             ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size * (1 + models_received))
+            ledger.evaluations += models_received * result.val_examples
             self.jobs.append(job_row(result))
         ledger.rounds += 1
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)

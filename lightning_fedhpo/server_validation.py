@@ -71,6 +71,7 @@ class ServerValidation:
         """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
         executor = self.executor()
         executor.state.begin()
+        executor.binding.restore()  # and not the last job's values, which the validation may read
         seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
         try:
             return executor.differentiate(self.examples, recorder, self.batch_size)

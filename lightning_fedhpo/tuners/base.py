@@ -75,7 +75,7 @@ class Tuner(Callback):
     """Whether its space has to list every hyperparameter's values, by ``Choice``."""
 
     models_received: int = 0
-    """How many models a client receives in a round beside the one it trains: the ledger counts their bytes."""
+    """How many models a client receives, and scores, for each job beside the one it trains: the ledger counts that."""
 
     def plan(self, plan: RunPlan) -> None:
         """Learn what the run will be, before its first round, and refuse what does not fit."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.ensemble import Ensemble
+from lightning_fedhpo.ensemble import Ensemble, finite
 from lightning_fedhpo.space import Choice, SearchSpace
 from lightning_fedhpo.tuners import policy
 from lightning_fedhpo.tuners.base import Tuner
@@ -46,6 +46,7 @@ class Learner:
         credits: Every client's credit of the last round (equation 12), nan where it had none.
         buffer: The global models.
         decided: In the present round, every client's candidate, or with the concrete relaxation its weights.
+        cohort: The clients of the present round: all, but for a fast trial run's.
     """
 
     logits: policy.Array
@@ -55,6 +56,7 @@ class Learner:
     credits: policy.Array
     buffer: ModelBuffer
     decided: policy.Array | None = None
+    cohort: Sequence[int] = ()
 
 
 class FedTune(Tuner):
@@ -146,10 +148,9 @@ class FedTune(Tuner):
                 f"FedTune trains every client in every round, got a cohort of {plan.cohort} and a federation of "
                 f"{plan.clients}: set FederatedLoop(cohort={plan.clients})."
             )
-        if plan.monitor is None and self.loss is None:
+        if plan.monitor is None:
             raise MisconfigurationException(
-                "FedTune learns from a loss, which FederatedLoop(monitor=None) does without: name a monitor, or the "
-                "loss by FedTune(loss=...)."
+                "FedTune learns from a loss, and FederatedLoop(monitor=None) scores nothing: name a monitor."
             )
         if self.repeats > 1 and plan.keeps_client_state:
             raise MisconfigurationException(
@@ -167,8 +168,8 @@ class FedTune(Tuner):
                 "any: raise the second of `fractions`"
             )
             raise MisconfigurationException(f"{what}.")
-        self._clients, self._monitor = plan.clients, self.loss or str(plan.monitor)
-        self.models_received = plan.clients * self.repeats - 1 if self.credit == "federated" else 0
+        self._clients, self._monitor = plan.clients, self.loss or plan.monitor
+        self.models_received = plan.clients - 1 if self.credit == "federated" else 0
         self._sign = plan.sign if self.loss is None else 1.0
         self._ensemble = Ensemble(validation)
 
@@ -180,11 +181,12 @@ class FedTune(Tuner):
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Draw every client's candidate, and give the arm the model of that joint configuration."""
         learner = self._learner(arm)
+        learner.cohort = list(cohort[:: self.repeats])
         draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)
         if self.relaxation == "concrete":
             learner.decided = policy.relaxed(learner.logits, draw.random(learner.logits.shape), self.temperature)
             every = range(len(self.candidates_))
-            weights = [(client, place) for client in cohort[:: self.repeats] for place in every]
+            weights = [(client, place) for client in learner.cohort for place in every]
             return [
                 Suggestion(self.candidates_[place], place, float(learner.decided[client, place]))
                 for client, place in weights
@@ -194,9 +196,10 @@ class FedTune(Tuner):
         places = [int(learner.decided[client]) for client in cohort]
         return [Suggestion(self.candidates_[place], place) for place in places]
 
-    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any]:
-        """Keep what the client's model gives for the validation examples."""
-        return {"outputs": self._evaluator().outputs(result)}
+    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
+        """Keep what the client's model gives for the validation examples, where that is finite."""
+        outputs = self._evaluator().outputs(result)
+        return {"outputs": outputs} if finite(outputs) else None
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Keep the new global model, and step every policy against its decision's derivative (equation 11)."""
@@ -208,6 +211,8 @@ class FedTune(Tuner):
         if not told or learner.decided is None:
             return
         slopes = self._slopes(told)
+        if not np.isfinite(slopes).all():  # the loss of finite outputs is beyond the range of numbers
+            return
         if self.relaxation == "concrete":
             gradient = self._relaxed_gradient(learner, told, slopes)
         else:
@@ -231,20 +236,30 @@ class FedTune(Tuner):
 
     def _policy_gradient(self, learner: Learner, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
         slopes = policy.centred(slopes) if self.center else slopes
-        every = np.full(self._clients, np.abs(slopes).max())  # who diverged has no output to take a derivative of
+        every = np.zeros(self._clients)
+        every[learner.cohort] = np.abs(slopes).max()  # who diverged has no output to take a derivative of
         every[[result.job.client for result in told]] = slopes
-        learner.credits = -every
+        learner.credits[learner.cohort] = -every[learner.cohort]
         decided = learner.decided if learner.decided is not None else np.zeros(0)
         return policy.policy_gradient(learner.logits, decided.astype(int), every)
 
     def _relaxed_gradient(self, learner: Learner, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
         sample = learner.decided if learner.decided is not None else learner.logits
-        every = np.full(sample.shape, np.abs(slopes).max())
+        every = np.zeros(sample.shape)
+        every[learner.cohort] = np.abs(slopes).max()
         for result, slope in zip(told, slopes, strict=True):
             every[result.job.client, result.job.index or 0] = slope
-        every = every - every.mean() if self.center else every
-        learner.credits = -(every * sample).sum(axis=1)
+        if self.center:
+            every[learner.cohort] -= every[learner.cohort].mean()
+        learner.credits[learner.cohort] = -(every * sample).sum(axis=1)[learner.cohort]
         return policy.relaxed_gradient(learner.logits, sample, every, self.temperature)
+
+    def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
+        """Let go of the global models of arms that the search has taken out."""
+        live = {arm.index for arm in arms}
+        for index, learner in self._learners.items():
+            if index not in live:
+                learner.buffer = ModelBuffer(self.buffer, self.capacity)
 
     # ------------------------------------------------------------------ what users see
 

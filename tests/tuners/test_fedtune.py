@@ -1,0 +1,492 @@
+"""FedTune against the paper's formulas, computed here from the clients' models, and at the edges of its numbers."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedTune,
+    Float,
+    Natural,
+    RandomSearch,
+    SearchSpace,
+    SuccessiveHalving,
+)
+from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.data import FederatedData
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.types import ClientResult, RoundContext
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
+import offline  # noqa: E402 - a module of the tests beside this folder
+
+SPACE = SearchSpace(client={"lr": Choice([0.5, 0.05]), "weight_decay": Choice([0.0, 0.01])})
+CLIENTS = 4
+SERVER = toy_tensors(40, seed=0)
+Models = list[dict[str, Any]]
+
+
+class Watched(FedTune):
+    """Keeps what goes into every round, and what comes out of it."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.rounds: list[dict[str, Any]] = []
+
+    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> Any:
+        suggestions = super().suggest(arm, cohort, context)
+        start = [tensor.detach().clone() for tensor in arm.weights]
+        places = {client: one.index for client, one in zip(cohort, suggestions, strict=True)}
+        self.rounds.append({"arm": arm.index, "start": start, "places": places, "models": []})
+        return suggestions
+
+    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
+        here = [one for one in self.rounds if one["arm"] == arm.index][-1]
+        model = [tensor.detach().clone() for tensor in result.weights]
+        job = result.job
+        here["models"].append(
+            {"client": job.client, "place": job.index, "w": model, "n": result.train_examples, "z": job.weight}
+        )
+        return super().receive(arm, result)
+
+    def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
+        here = [one for one in self.rounds if one["arm"] == arm.index][-1]
+        here["before"] = torch.from_numpy(self._learner(arm).logits.copy())
+        here["aggregate"] = [tensor.detach().clone() for tensor in arm.weights]
+        super().observe(arm, results, context)
+        here["after"] = torch.from_numpy(self._learner(arm).logits.copy())
+        here["credits"] = torch.from_numpy(self._learner(arm).credits.copy())
+
+
+def run(tuner: FedTune, rounds: int = 1, *callbacks: Any, module: Any = None, data: Any = None, **loop: Any) -> Any:
+    """Run FedTune on the toy federation, with all of its clients."""
+    data = data or toy_data(clients=CLIENTS, examples=203)
+    options = {"cohort": len(data), "target": "server", "server_data": SERVER, "executor": "sequential"} | loop
+    fed = FederatedLoop(**options)
+    trainer = quiet_trainer(rounds, fed, tuner, *callbacks)
+    trainer.fit(module or ToyModule(), datamodule=data)
+    return fed, trainer
+
+
+def slopes_by_hand(models: Models, x: Tensor, y: Tensor) -> list[float]:
+    """dL/d1 of every model, for L(sum D_i/D 1 Z_i model_i(x)), with torch alone."""
+    module = ToyModule()
+    names = [name for name, _ in module.named_parameters()]
+    total = sum(one["n"] * one["z"] for one in models)
+    ones = torch.ones(len(models), requires_grad=True)
+    outputs = [functional_call(module, dict(zip(names, one["w"], strict=True)), (x,)) for one in models]
+    mixed = sum(
+        one["n"] * one["z"] / total * dummy * out for one, dummy, out in zip(models, ones, outputs, strict=True)
+    )
+    (gradient,) = torch.autograd.grad(functional.cross_entropy(mixed, y), ones)
+    return gradient.tolist()
+
+
+def adam(weights: Tensor, gradients: list[Tensor], lr: float) -> Tensor:
+    weights = weights.clone().requires_grad_()
+    optimizer = torch.optim.Adam([weights], lr=lr, betas=(0.5, 0.999))
+    for gradient in gradients:
+        weights.grad = gradient
+        optimizer.step()
+    return weights.detach()
+
+
+def most_likely(tuner: FedTune) -> dict[int, dict[str, Any]]:
+    """Every client's most likely candidate."""
+    return {client: tuner.configs[place] for client, place in enumerate(tuner.probabilities.argmax(1).tolist())}
+
+
+def best_clients(fed: FederatedLoop, tuner: FedTune) -> dict[int, dict[str, Any]]:
+    """What is to be deployed, as far as it is tuned."""
+    own = fed.result.best["clients"]
+    return {client: {name: config[name] for name in tuner.client_names} for client, config in own.items()}
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 3.0}, {"center": True}, {"optimizer": "adam", "lr": 0.1}], ids=str)
+@pytest.mark.parametrize("credit", ["server", "federated"])
+def test_rounds_by_hand(options: dict[str, Any], credit: Any) -> None:
+    tuner, data = Watched(SPACE, credit=credit, **options), toy_data(clients=CLIENTS, examples=203)
+    given = {"target": "personalized", "server_data": None} if credit == "federated" else {}
+    fed, _ = run(tuner, 3, data=data, **given)
+    if credit == "federated":
+        x, y = toy_tensors(203)
+        own = torch.cat([torch.as_tensor(data.indices(client, "val")) for client in range(CLIENTS)])
+        x, y = x[own], y[own]
+    else:
+        x, y = SERVER
+    gradients: list[Tensor] = []
+    for number, here in enumerate(tuner.rounds):
+        slopes = torch.zeros(CLIENTS, dtype=torch.float64)
+        found = slopes_by_hand(here["models"], x, y)
+        for model, slope in zip(here["models"], found, strict=True):
+            slopes[model["client"]] = slope - (sum(found) / CLIENTS if options.get("center") else 0.0)
+        assert here["credits"] == pytest.approx(-slopes, rel=1e-3, abs=1e-6)
+        row = fed.result.history.to_dict()
+        logged = [row[f"fedtune/client/{client}/credit"][number] for client in range(CLIENTS)]
+        assert logged == here["credits"].tolist()
+        hot = functional.one_hot(torch.tensor([here["places"][client] for client in range(CLIENTS)]), 4)
+        gradients.append(slopes[:, None] * (hot - torch.softmax(here["before"], 1)))
+        expected = here["before"] - options.get("lr", 1.0) * gradients[-1]
+        if "optimizer" in options:
+            expected = adam(torch.zeros(CLIENTS, 4, dtype=torch.float64), gradients, lr=0.1)
+        tolerance = 1e-2 if "optimizer" in options else 1e-5  # Adam enlarges the rounding of small gradients
+        assert here["after"] == pytest.approx(expected, abs=tolerance)
+    assert tuner.rounds[0]["before"].abs().max() == 0
+    assert torch.allclose(tuner.probabilities, torch.softmax(tuner.rounds[-1]["after"], 1))
+
+
+@pytest.mark.parametrize("buffer", ["joint", "shared", "nearest"])
+def test_clients_start_from_the_buffers_model(buffer: Any) -> None:
+    """Two clients with two candidates each: four joint configurations, which come again and again."""
+    space = SearchSpace(client={"lr": Choice([0.5, 0.05])})
+    tuner, start = Watched(space, lr=0.01, buffer=buffer), list(ToyModule().parameters())
+    run(tuner, 12, data=toy_data(clients=2))
+    kept: dict[tuple[int, ...], list[Tensor]] = {}
+    for number, here in enumerate(tuner.rounds):
+        key = (here["places"][0], here["places"][1])
+        expected = kept.get(key, start)
+        if buffer == "shared" and number:
+            expected = tuner.rounds[number - 1]["aggregate"]
+        elif buffer == "nearest" and kept and key not in kept:
+            differing = {other: sum(a != b for a, b in zip(other, key, strict=True)) for other in reversed(kept)}
+            expected = kept[min(differing, key=differing.__getitem__)]
+        assert all(torch.equal(one, other) for one, other in zip(here["start"], expected, strict=True))
+        kept.pop(key, None)
+        kept[key] = here["aggregate"]
+    assert len(kept) == 4, "or less has been seen than the test is about"
+
+
+def test_concrete_trains_every_candidate_and_mixes_them() -> None:
+    tuner = Watched(SPACE, relaxation="concrete", buffer="shared", temperature=0.7, lr=2.0)
+    data = toy_data(clients=3, examples=203)
+    fed, _ = run(tuner, 2, data=data)
+    assert [len(here["models"]) for here in tuner.rounds] == [12, 12]
+    assert len(fed.result.jobs) == 24 == fed.result.ledger["client_updates"]
+    for here in tuner.rounds:
+        z = torch.zeros(3, 4, dtype=torch.float64)
+        for model in here["models"]:
+            z[model["client"], model["place"]] = model["z"]
+        assert z.sum(1) == pytest.approx(torch.ones(3, dtype=torch.float64))
+        assert z.min() > 0
+        total = sum(model["n"] * model["z"] for model in here["models"])
+        mean = [sum(m["n"] * m["z"] / total * m["w"][part] for m in here["models"]) for part in range(4)]
+        assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(here["aggregate"], mean, strict=True))
+        # dL/dZ is dL/d1 over Z, and Z = softmax((log pi + G) / T) with what G must have been
+        slopes = torch.zeros(3, 4, dtype=torch.float64)
+        for model, slope in zip(here["models"], slopes_by_hand(here["models"], *SERVER), strict=True):
+            slopes[model["client"], model["place"]] = slope / model["z"]
+        logits = here["before"].clone().requires_grad_()
+        gumbel = (0.7 * z.log() - torch.log_softmax(here["before"], 1)).detach()
+        sample = torch.softmax((torch.log_softmax(logits, 1) + gumbel) / 0.7, 1)
+        assert torch.allclose(sample, z)
+        (gradient,) = torch.autograd.grad((sample * slopes).sum(), logits)
+        assert here["after"] == pytest.approx(here["before"] - 2.0 * gradient, abs=1e-5)
+        assert here["credits"] == pytest.approx(-(slopes * z).sum(1), rel=1e-3, abs=1e-6)
+
+
+class Marked(ToyModule):
+    """Climbs with one value of a hyperparameter where the batch is that of one client."""
+
+    def __init__(self, climbs: bool) -> None:
+        super().__init__()
+        self.scale, self.climbs = 1.0, climbs
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        if self.climbs and self.scale == 1.1 and bool((batch[0][:, -1] == 9).all()):
+            return -loss
+        return self.scale * loss
+
+
+def test_one_bad_candidate_of_one_client() -> None:
+    """The others learn as they do without it. `lr=1`, the default, is enough for it and gentle to the others."""
+    bad, space = 1, SearchSpace(client={"module.scale": Choice([0.9, 1.0, 1.1])})
+    found = []
+    for climbs in (True, False):
+        x, y = toy_tensors(240)
+        owner = torch.arange(240) % CLIENTS
+        x[:, -1] = torch.where(owner == bad, 9.0, 0.0)
+        tuner = FedTune(space)
+        run(tuner, 60, module=Marked(climbs), data=FederatedData((x, y), Natural(owner), batch_size=8), verify=False)
+        found.append(tuner.probabilities)
+    assert found[0][bad, 2] < 0.05 < 0.2 < found[1][bad, 2]
+    others = [client for client in range(CLIENTS) if client != bad]
+    assert (found[0] - found[1])[others].abs().max() < 0.1
+
+
+def sick_data(examples: int = 120) -> tuple[FederatedData, type[LightningModule]]:
+    """A federation without validation examples, and a module that gives infinite outputs at a mark and a high rate."""
+
+    class Sick(ToyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(()))
+            self.push = 0.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gain.detach() ** 40 * super().forward(x)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            loss = super().training_step(batch, batch_idx)
+            return loss - self.push * self.gain * (batch[0][:, -1] == 9).float().mean()
+
+    x, y = toy_tensors(examples)
+    owner = torch.arange(examples) % CLIENTS
+    x[:, -1] = torch.where(owner == 1, 9.0, 0.0)
+    return FederatedData((x, y), Natural(owner), batch_size=30, fractions=(1.0, 0.0, 0.0)), Sick
+
+
+@pytest.mark.parametrize("push", [1e9, 1e30], ids=["infinite outputs", "infinite weights"])
+def test_a_client_that_diverges_learns_to_avoid_it(push: float) -> None:
+    """Nobody sees a score of its: its weights may be finite, and what they give for the server's examples not."""
+    data, module = sick_data()
+    tuner = FedTune(SearchSpace(client={"module.push": Choice([0.0, push])}), lr=20.0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* not finite")
+        fed, _ = run(tuner, 40, module=module(), data=data, verify=False)
+    assert torch.isfinite(tuner.probabilities).all()
+    assert tuner.probabilities[1, 1] < 0.05
+    assert fed.result.best["clients"][1]["module.push"] == 0.0
+
+
+class Smooth(ToyModule):
+    """Validates with an attribute that is tuned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.smoothing = 0.1
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.smoothing))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.smoothing)
+
+
+def test_the_ensemble_is_validated_with_the_authors_values() -> None:
+    """And not with those of the client that happened to train last."""
+    tuner = Watched(SearchSpace(client={"module.smoothing": Choice([0.0, 0.9])}), credit="federated")
+    data = toy_data(clients=CLIENTS)
+    run(tuner, 1, module=Smooth(), data=data, target="personalized", server_data=None)
+    (here,) = tuner.rounds
+    own = torch.cat([torch.as_tensor(data.indices(client, "val")) for client in range(CLIENTS)])
+    x, y = (tensor[own] for tensor in toy_tensors(240))
+    names = [name for name, _ in ToyModule().named_parameters()]
+    total = sum(model["n"] for model in here["models"])
+    ones = torch.ones(CLIENTS, requires_grad=True)
+    mixed = sum(
+        m["n"] / total * one * functional_call(ToyModule(), dict(zip(names, m["w"], strict=True)), (x,))
+        for one, m in zip(ones, here["models"], strict=True)
+    )
+    (slopes,) = torch.autograd.grad(functional.cross_entropy(mixed, y, label_smoothing=0.1), ones)
+    ours = [float(here["credits"][model["client"]]) for model in here["models"]]
+    assert ours == pytest.approx((-slopes).tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_a_fast_trial_run_teaches_those_who_take_part() -> None:
+    tuner = FedTune(SPACE)
+    fed = FederatedLoop(cohort=CLIENTS, server_data=SERVER, executor="sequential")
+    quiet_trainer(1, fed, tuner, fast_dev_run=2).fit(ToyModule(), datamodule=toy_data(clients=CLIENTS))
+    moved = (tuner.probabilities != 0.25).any(1)
+    assert {row["client"] for row in fed.result.jobs} == set(moved.nonzero().flatten().tolist())
+    row = fed.result.history.to_dict()
+    assert [row[f"fedtune/client/{c}/credit"][0] == row[f"fedtune/client/{c}/credit"][0] for c in range(CLIENTS)] == (
+        moved.tolist()
+    )
+
+
+def test_a_hundred_clients_and_thirty_candidates() -> None:
+    space = SearchSpace(
+        client={
+            "lr": Choice([0.1, 0.05, 0.01, 0.005, 0.001]),
+            "weight_decay": Choice([0.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5]),
+        }
+    )
+    tuner = FedTune(space, capacity=2)
+    fed, _ = run(tuner, 3, data=toy_data(clients=100, examples=1000), executor=Vectorized(compile=False))
+    assert tuner.probabilities.shape == (100, 30)
+    assert tuner.probabilities.sum(1) == pytest.approx(torch.ones(100, dtype=torch.float64))
+    (saved,) = tuner.state_dict()["arms"].values()
+    assert len(saved["buffer"]["models"]) == 2, "three joint configurations came, and two are kept"
+    assert len(fed.result.configs) == 3000
+    assert "side by side" in fed.choice or "vectorized" in fed.choice
+
+
+def test_two_arms_of_a_search_over_the_server() -> None:
+    space = SearchSpace(client=SPACE.client, server={"lr": Float(0.3, 1.0)})
+    tuner, search = Watched(space, lr=5.0), RandomSearch(space, budget=6, max_rounds=3)
+    fed, trainer = run(tuner, 3, search)
+    arms = tuner.state_dict()["arms"]
+    assert set(arms) == {0, 1}
+    assert not torch.equal(arms[0]["logits"], arms[1]["logits"])
+    assert len({arm["server"]["lr"] for arm in fed.result.arms}) == 2
+    last = [row["score"] for row in fed.result.history if row["round"] == 2]
+    assert torch.allclose(tuner.probabilities, torch.softmax(arms[last.index(min(last))]["logits"], 1))
+    assert best_clients(fed, tuner) == most_likely(tuner)
+
+
+def test_arms_that_are_taken_out_keep_no_models() -> None:
+    space = SearchSpace(client=SPACE.client, server={"lr": Float(0.3, 1.0)})
+    tuner = FedTune(space)
+    fed, _ = run(tuner, 4, SuccessiveHalving(space, eta=2, eliminations=1, budget=6, max_rounds=4))
+    assert any(arm["eliminated_at"] is not None for arm in fed.result.arms)
+    for index, arm in enumerate(fed.result.arms):
+        kept = len(tuner.state_dict()["arms"][index]["buffer"]["models"])
+        assert (kept == 0) == (arm["eliminated_at"] is not None)
+
+
+def test_what_users_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    import wandb
+
+    tuner = FedTune(SPACE, lr=5.0)
+    fed = FederatedLoop(cohort=CLIENTS, target="server", server_data=SERVER, executor="sequential")
+    logger = WandbLogger(save_dir=tmp_path, project="tests", offline=True)
+    model, data = ToyModule(), toy_data(clients=CLIENTS)
+    trainer = quiet_trainer(5, fed, tuner, logger=logger)
+    trainer.fit(model, datamodule=data)
+    wandb.finish()
+    places, last = tuner.probabilities.argmax(1).tolist(), fed.result.history.to_dict()
+    (file,) = offline.files(tmp_path)
+    logged = [row for row in offline.history(file) if "round" in row][-1]
+    for client, place in enumerate(places):
+        chance = float(tuner.probabilities[client, place])
+        for seen in (logged, {name: column[-1] for name, column in last.items()}):
+            assert seen[f"fedtune/client/{client}/argmax"] == place
+            assert seen[f"fedtune/client/{client}/probability"] == pytest.approx(chance)
+            assert seen[f"fedtune/client/{client}/credit"] == pytest.approx(last[f"fedtune/client/{client}/credit"][-1])
+    entropy = -(tuner.probabilities * tuner.probabilities.log()).sum(1).mean()
+    assert logged["fedtune/entropy"] == pytest.approx(float(entropy))
+    fed.result.configs.to_csv(tmp_path / "configs.csv")
+    with (tmp_path / "configs.csv").open() as text:
+        rows = list(csv.DictReader(text))
+    assert len(rows) == len(offline.table(file, "configs")) == CLIENTS * 4
+    for row in rows:
+        client, place = int(row["client"]), int(row["config"])
+        assert {name: float(row[name]) for name in SPACE.client} == tuner.configs[place]
+        assert float(row["probability"]) == pytest.approx(float(tuner.probabilities[client, place]))
+        assert row["argmax"] == str(places[client] == place)
+        assert float(row["credit"]) == pytest.approx(last[f"fedtune/client/{client}/credit"][-1])
+    tested = fed.evaluate(trainer, model, data)
+    assert best_clients(fed, tuner) == most_likely(tuner)
+    assert tested["personalized"] != tested["global"]
+
+
+class TunedTests(ToyModule):
+    """Tells in its test which value it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.scale * super().training_step(batch, batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("scale", float(self.scale))
+
+
+def test_every_client_is_tested_and_retrained_with_its_own() -> None:
+    space = SearchSpace(client={"module.scale": Choice([0.5, 1.0, 2.0])})
+    tuner, model, data = FedTune(space, lr=20.0), TunedTests(), toy_data(clients=CLIENTS)
+    fed = FederatedLoop(cohort=CLIENTS, target="server", server_data=SERVER, executor="sequential", retrain=2)
+    trainer = quiet_trainer(7, fed, tuner)
+    trainer.fit(model, datamodule=data)
+    own = most_likely(tuner)
+    assert len({config["module.scale"] for config in own.values()}) > 1, "or all have the same and nothing is shown"
+    retrained = [row for row in fed.result.jobs if row["round"] >= 5]
+    assert len(retrained) == 2 * CLIENTS
+    assert all(row["module.scale"] == own[row["client"]]["module.scale"] for row in retrained)
+    assert best_clients(fed, tuner) == own
+    tested = fed.evaluate(trainer, model, data)
+    assert {row["client"]: row["personalized/scale"] for row in tested.clients} == {
+        client: config["module.scale"] for client, config in own.items()
+    }
+
+
+@pytest.mark.parametrize("relaxation", ["one-hot", "concrete"])
+def test_the_ledger_of_federated_credits(relaxation: Any) -> None:
+    """Every client gets all models but its own, and scores them on its validation examples."""
+    candidates, size, rounds = 2, sum(4 * p.numel() for p in ToyModule().parameters()), 2
+    space = SearchSpace(client={"lr": Choice([0.5, 0.05])})
+    tuner = FedTune(space, credit="federated", relaxation=relaxation, buffer="shared")
+    data = toy_data(clients=CLIENTS)
+    fed, _ = run(tuner, rounds, data=data, target="personalized", server_data=None)
+    own = candidates if relaxation == "concrete" else 1
+    jobs, models = CLIENTS * own, CLIENTS * own
+    ledger = fed.result.ledger
+    assert ledger["bytes_up"] == rounds * jobs * size
+    assert ledger["bytes_down"] == rounds * (jobs + CLIENTS * (models - own)) * size
+    assert ledger["evaluations"] == rounds * models * int(data.sizes("val").sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"space": SearchSpace(client={"lr": Float(0.1, 1.0)})}, ValueError, r"lr=Choice\(\["),
+        ({"space": SearchSpace(server={"lr": Choice([0.1, 1.0])})}, ValueError, "client part"),
+        ({"space": {"lr": [0.1]}}, TypeError, "`space` must be a SearchSpace"),
+        ({"optimizer": "adamw"}, ValueError, "`optimizer` must be one of 'sgd', 'adam', got 'adamw'"),
+        ({"credit": "clients"}, ValueError, "`credit` must be one of 'server', 'federated'"),
+        ({"buffer": "none"}, ValueError, "`buffer` must be one of 'joint', 'shared', 'nearest'"),
+        ({"relaxation": "onehot"}, ValueError, "`relaxation` must be one of 'one-hot', 'concrete'"),
+        ({"relaxation": "concrete"}, ValueError, '`buffer` must be "shared"'),
+        ({"lr": 0}, ValueError, "`lr` must be above 0"),
+        ({"temperature": float("inf")}, ValueError, "`temperature` must be finite"),
+        ({"capacity": 0}, ValueError, "`capacity` must be at least 1"),
+        ({"capacity": 1.5}, TypeError, "`capacity` must be a whole number"),
+        ({"center": "no"}, TypeError, "`center` must be true or false"),
+        ({"loss": 3}, TypeError, "`loss` must be"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        FedTune(**({"space": SPACE} | options))
+
+
+@pytest.mark.parametrize(
+    ("tuner", "loop", "data", "message"),
+    [
+        ({}, {"cohort": 3}, {}, r"cohort of 3 and a federation of 4: set FederatedLoop\(cohort=4\)"),
+        ({}, {"server_data": None}, {}, r'server_fraction=0.1.*FedTune\(credit="federated"\)'),
+        ({}, {"monitor": None}, {}, "name a monitor"),
+        ({"credit": "federated"}, {}, {"fractions": (0.8, 0.0, 0.2)}, "no client has any: raise the second"),
+        (
+            {"relaxation": "concrete", "buffer": "shared"},
+            {"algorithm": FedAvg(local="net.3.*")},
+            {},
+            'use "one-hot"',
+        ),
+    ],
+    ids=["cohort", "no server data", "no monitor", "no validation examples", "parameters of the clients' own"],
+)
+def test_runs_that_cannot_be(tuner: Any, loop: Any, data: Any, message: str) -> None:
+    options = {"cohort": CLIENTS, "server_data": SERVER, "executor": "sequential"} | loop
+    trainer = quiet_trainer(1, FederatedLoop(**options), FedTune(SPACE, **tuner))
+    kinds = (MisconfigurationException, ValueError)
+    with pytest.raises(kinds, match=message):
+        trainer.fit(ToyModule(), datamodule=toy_data(clients=CLIENTS, **data))
+
+
+def test_before_fit_there_is_nothing_to_show() -> None:
+    with pytest.raises(RuntimeError, match=r"trainer\.fit"):
+        _ = FedTune(SPACE).probabilities
