@@ -120,7 +120,9 @@ def best_clients(fed: FederatedLoop, tuner: FedTune) -> dict[int, dict[str, Any]
     return {client: {name: config[name] for name in tuner.client_names} for client, config in own.items()}
 
 
-@pytest.mark.parametrize("options", [{}, {"lr": 3.0}, {"center": True}, {"optimizer": "adam", "lr": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"lr": 1.0}, {"lr": 30.0}, {"lr": 1.0, "center": True}, {"lr": 0.1, "optimizer": "adam"}], ids=str
+)
 @pytest.mark.parametrize("credit", ["server", "federated"])
 def test_rounds_by_hand(options: dict[str, Any], credit: Any) -> None:
     tuner, data = Watched(SPACE, credit=credit, **options), toy_data(clients=CLIENTS, examples=203)
@@ -144,11 +146,11 @@ def test_rounds_by_hand(options: dict[str, Any], credit: Any) -> None:
         assert logged == here["credits"].tolist()
         hot = functional.one_hot(torch.tensor([here["places"][client] for client in range(CLIENTS)]), 4)
         gradients.append(slopes[:, None] * (hot - torch.softmax(here["before"], 1)))
-        expected = here["before"] - options.get("lr", 1.0) * gradients[-1]
+        expected = here["before"] - options["lr"] * gradients[-1]
         if "optimizer" in options:
             expected = adam(torch.zeros(CLIENTS, 4, dtype=torch.float64), gradients, lr=0.1)
-        tolerance = 1e-2 if "optimizer" in options else 1e-5  # Adam enlarges the rounding of small gradients
-        assert here["after"] == pytest.approx(expected, abs=tolerance)
+        tolerance = 1e-1 if "optimizer" in options else 1e-5  # Adam enlarges the rounding of small gradients
+        assert here["after"] == pytest.approx(expected, abs=options["lr"] * tolerance)
     assert tuner.rounds[0]["before"].abs().max() == 0
     assert torch.allclose(tuner.probabilities, torch.softmax(tuner.rounds[-1]["after"], 1))
 
@@ -217,14 +219,18 @@ class Marked(ToyModule):
 
 
 def test_one_bad_candidate_of_one_client() -> None:
-    """The others learn as they do without it. `lr=1`, the default, is enough for it and gentle to the others."""
+    """The others learn as they do without it.
+
+    A step of one is enough: here the bad candidate's derivatives are about a hundred times the good ones'. With larger
+    steps the others' policies move too, with whatever they draw: small credits are positive for all candidates.
+    """
     bad, space = 1, SearchSpace(client={"module.scale": Choice([0.9, 1.0, 1.1])})
     found = []
     for climbs in (True, False):
         x, y = toy_tensors(240)
         owner = torch.arange(240) % CLIENTS
         x[:, -1] = torch.where(owner == bad, 9.0, 0.0)
-        tuner = FedTune(space)
+        tuner = FedTune(space, lr=1.0)
         run(tuner, 60, module=Marked(climbs), data=FederatedData((x, y), Natural(owner), batch_size=8), verify=False)
         found.append(tuner.probabilities)
     assert found[0][bad, 2] < 0.05 < 0.2 < found[1][bad, 2]
@@ -268,22 +274,22 @@ def test_a_client_that_diverges_learns_to_avoid_it(push: float) -> None:
 
 
 class Smooth(ToyModule):
-    """Validates with an attribute that is tuned."""
+    """Validates with a hyperparameter that is tuned."""
 
-    def __init__(self) -> None:
+    def __init__(self, smoothing: float = 0.1) -> None:
         super().__init__()
-        self.smoothing = 0.1
+        self.save_hyperparameters()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.smoothing))
+        self.log("val_loss", functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.hparams.smoothing))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.smoothing)
+        return functional.cross_entropy(self(batch[0]), batch[1], label_smoothing=self.hparams.smoothing)
 
 
 def test_the_ensemble_is_validated_with_the_authors_values() -> None:
     """And not with those of the client that happened to train last."""
-    tuner = Watched(SearchSpace(client={"module.smoothing": Choice([0.0, 0.9])}), credit="federated")
+    tuner = Watched(SearchSpace(client={"hparams.smoothing": Choice([0.0, 0.9])}), credit="federated")
     data = toy_data(clients=CLIENTS)
     run(tuner, 1, module=Smooth(), data=data, target="personalized", server_data=None)
     (here,) = tuner.rounds
