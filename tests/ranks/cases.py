@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_fedhpo import (
+    Choice,
     FedAvg,
     FederatedLoop,
     FedEx,
     FedPop,
+    FedTune,
     Float,
     Int,
     RandomSearch,
@@ -25,7 +27,7 @@ from lightning_fedhpo import (
     SuccessiveHalving,
 )
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 from tests.resume.cases import Manual, Stateful
 
 ROUNDS = 4
@@ -99,6 +101,12 @@ def retrained() -> list[Any]:
     ]
 
 
+def credited() -> list[Any]:
+    choices = SearchSpace(client={"lr": Choice([0.3, 0.03]), "batch_size": Choice([4, 8])})
+    loop = FederatedLoop(cohort=8, executor="sequential", target="server", server_data=toy_tensors(30))
+    return [loop, FedTune(choices)]
+
+
 def plain(**options: Any) -> Callable[[], list[Any]]:
     return lambda: [FederatedLoop(**({"cohort": 3, "executor": "sequential"} | options))]
 
@@ -108,6 +116,7 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
     "personal": (lambda: Stateful(), plain(algorithm=FedAvg(local=["net.0.*"], momentum=0.5))),
     "evolved": (ToyModule, evolved),
     "retrained": (ToyModule, retrained),
+    "credited": (lambda: Stateful(), credited),
     "fewer jobs than processes": (ToyModule, plain(cohort=1)),
     "manual": (Manual, plain()),
     "metrics": (Metrics, plain()),
