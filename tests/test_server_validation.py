@@ -91,7 +91,7 @@ def test_clients_need_no_validation_examples() -> None:
     [
         ({"target": "server"}, MisconfigurationException, "pass FederatedLoop\\(server_data="),
         (
-            {"target": "server", "server_data": OTHERS, "monitor": "val_f1"},
+            {"target": "server", "server_data": OTHERS, "monitor": "val_other"},
             ValueError,
             "on the server's examples: val_loss",
         ),
