@@ -11,7 +11,6 @@ to evaluate every model. The ledger counts their way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
@@ -27,36 +26,9 @@ from lightning_fedhpo.ensemble import Ensemble, finite
 from lightning_fedhpo.space import Choice, SearchSpace
 from lightning_fedhpo.tuners import policy
 from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.learner import Learner
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
-
-ARRAYS = ("logits", "first", "second", "credits")
-"""What is saved of an arm's :class:`Learner` as tensors."""
-
-
-@dataclass
-class Learner:
-    """What an arm has learned of its clients.
-
-    Attributes:
-        logits: One row a client, one column a candidate.
-        first: Adam's first moment.
-        second: Adam's second moment.
-        steps: Steps taken.
-        credits: Every client's credit of the last round (equation 12), nan where it had none.
-        buffer: The global models.
-        decided: In the present round, every client's candidate, or with the concrete relaxation its weights.
-        cohort: The clients of the present round: all, but for a fast trial run's.
-    """
-
-    logits: policy.Array
-    first: policy.Array
-    second: policy.Array
-    steps: int
-    credits: policy.Array
-    buffer: ModelBuffer
-    decided: policy.Array | None = None
-    cohort: Sequence[int] = ()
 
 
 class FedTune(Tuner):
@@ -217,12 +189,7 @@ class FedTune(Tuner):
             gradient = self._relaxed_gradient(learner, told, slopes)
         else:
             gradient = self._policy_gradient(learner, told, slopes)
-        learner.steps += 1
-        if self.optimizer == "adam":
-            gradient, learner.first, learner.second = policy.adam_step(
-                gradient, learner.first, learner.second, learner.steps
-            )
-        learner.logits = learner.logits - self.lr * gradient
+        learner.step(gradient, self.lr, self.optimizer)
 
     def _slopes(self, told: Sequence[ClientResult]) -> policy.Array:
         """Return the loss's derivative with respect to each model's weight in the ensemble, at one."""
@@ -259,7 +226,7 @@ class FedTune(Tuner):
         live = {arm.index for arm in arms}
         for index, learner in self._learners.items():
             if index not in live:
-                learner.buffer = ModelBuffer(self.buffer, self.capacity)
+                learner.buffer = self._empty_buffer()
 
     # ------------------------------------------------------------------ what users see
 
@@ -286,35 +253,12 @@ class FedTune(Tuner):
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return the mean entropy, and every client's most likely candidate, its probability and the last credit."""
-        learner = self._learners[arm.index]
-        chances = policy.softmax(learner.logits)
-        logs = np.log(np.maximum(chances, 1e-300))
-        found: dict[str, float] = {"fedtune/entropy": float(-(chances * logs).sum(axis=1).mean())}
-        for client, (row, credit) in enumerate(zip(chances, learner.credits, strict=True)):
-            place = int(row.argmax())
-            found[f"fedtune/client/{client}/argmax"] = place
-            found[f"fedtune/client/{client}/probability"] = float(row[place])
-            found[f"fedtune/client/{client}/credit"] = float(credit)
-        return found
+        return self._learners[arm.index].figures()
 
     def configurations(self, arm: Arm) -> list[dict[str, Any]]:
         """Return a row for every client and candidate: the values, the probability, and which is the most likely."""
         learner = self._learners.get(arm.index)
-        if learner is None:
-            return []
-        chances = policy.softmax(learner.logits)
-        return [
-            {
-                "client": client,
-                "config": place,
-                **config,
-                "probability": float(row[place]),
-                "argmax": bool(place == row.argmax()),
-                "credit": float(learner.credits[client]),
-            }
-            for client, row in enumerate(chances)
-            for place, config in enumerate(self.candidates_)
-        ]
+        return [] if learner is None else learner.rows(self.candidates_)
 
     def identity(self) -> dict[str, Any]:
         """Return the space and the settings."""
@@ -329,34 +273,20 @@ class FedTune(Tuner):
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's logits, the optimizer's moments, the last credits and the global models."""
-        return {
-            "arms": {
-                index: {
-                    **{name: torch.from_numpy(getattr(learner, name).copy()) for name in ARRAYS},
-                    "steps": learner.steps,
-                    "buffer": learner.buffer.state_dict(),
-                }
-                for index, learner in self._learners.items()
-            }
-        }
+        return {"arms": {index: learner.state_dict() for index, learner in self._learners.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state back."""
-        self._learners = {}
-        for index, saved in state_dict["arms"].items():
-            buffer = ModelBuffer(self.buffer, self.capacity)
-            buffer.load_state_dict(saved["buffer"])
-            logits, first, second, credits = (saved[name].numpy().copy() for name in ARRAYS)
-            self._learners[int(index)] = Learner(logits, first, second, saved["steps"], credits, buffer)
+        saved = state_dict["arms"].items()
+        self._learners = {int(index): Learner.from_state(state, self._empty_buffer()) for index, state in saved}
 
     def _learner(self, arm: Arm) -> Learner:
         if arm.index not in self._learners:
-            zeros = np.zeros((self._clients, len(self.candidates_)))
-            buffer = ModelBuffer(self.buffer, self.capacity)
-            self._learners[arm.index] = Learner(
-                zeros, zeros.copy(), zeros.copy(), 0, np.full(self._clients, np.nan), buffer
-            )
+            self._learners[arm.index] = Learner.begun(self._clients, len(self.candidates_), self._empty_buffer())
         return self._learners[arm.index]
+
+    def _empty_buffer(self) -> ModelBuffer:
+        return ModelBuffer(self.buffer, self.capacity)
 
     def _key(self, learner: Learner) -> tuple[int, ...]:
         return tuple(int(place) for place in learner.decided) if learner.decided is not None else ()
