@@ -763,10 +763,12 @@ def test_memory_bounds_how_many_examples_are_scored_at_once() -> None:
     assert [row["score_after"] for row in fed.result.jobs] == pytest.approx(before, rel=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"memory": 0}, {"memory": 1.5}])
-def test_settings_are_checked(options: Any) -> None:
-    with pytest.raises(ValueError, match="`memory` must be a whole number"):
-        Vectorized(**options)
+@pytest.mark.parametrize(
+    ("memory", "kind", "rule"), [(0, ValueError, "at least 1, got 0"), (1.5, TypeError, "a whole number, got 1.5")]
+)
+def test_settings_are_checked(memory: Any, kind: Any, rule: str) -> None:
+    with pytest.raises(kind, match=f"`memory` must be {rule}"):
+        Vectorized(memory=memory)
 
 
 def pictures() -> FederatedData:

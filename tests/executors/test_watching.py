@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import FedAvg, FederatedData, FederatedLoop, FedEx, FedProx, Float, Natural, SearchSpace
+from lightning_fedhpo.divergence import DivergedError
 from lightning_fedhpo.executors import VectorizedExecutor
 from lightning_fedhpo.executors.fingerprint import Fingerprint
 from lightning_fedhpo.executors.untouched import untouched
@@ -478,8 +479,11 @@ def test_what_a_step_leaves_in_slots_classes_and_arrays_is_put_back() -> None:
 @pytest.mark.filterwarnings("ignore:.*(diverged|left out|not finite)")
 def test_where_nobody_comes_to_an_end_nothing_is_proved() -> None:
     module = Net(optimizer=lambda weights: torch.optim.SGD(weights, lr=1e30))
-    with pytest.warns(UserWarning, match="none of the clients that it was tried on came to an end"):
-        assert type(run(PLAIN, module)._executor) is not VectorizedExecutor
+    with (
+        pytest.warns(UserWarning, match="none of the clients that it was tried on came to an end"),
+        pytest.raises(DivergedError, match="the rate is at fault"),
+    ):
+        run(PLAIN, module)
 
 
 def test_rates_that_go_far_up_are_no_reason() -> None:

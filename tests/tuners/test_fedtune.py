@@ -366,7 +366,7 @@ def test_what_users_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     tuner = FedTune(SPACE, lr=5.0)
     fed = FederatedLoop(cohort=CLIENTS, target="server", server_data=SERVER, executor="sequential")
-    logger = WandbLogger(save_dir=tmp_path, project="tests", offline=True)
+    logger = WandbLogger(save_dir=tmp_path, project="tests", offline=True, mode="offline")
     model, data = ToyModule(), toy_data(clients=CLIENTS)
     trainer = quiet_trainer(5, fed, tuner, logger=logger)
     trainer.fit(model, datamodule=data)

@@ -127,7 +127,7 @@ def test_values_that_cannot_be_are_found_before_the_first_round() -> None:
     with pytest.raises(ValueError, match=r"the server's `lr` must be above 0, got -1\.0"):
         replayed(Replay(rows), 3)
     rows = [{"server": {"lr": 1.0}, "client": {"epochs": epochs}} for epochs in (1, 2.5, 3)]
-    with pytest.raises(ValueError, match=r"`epochs` must be a whole number of at least 1, got 2\.5"):
+    with pytest.raises(TypeError, match=r"`epochs` must be a whole number, got 2\.5"):
         replayed(Replay(rows), 3)
 
 
