@@ -314,6 +314,7 @@ WRONG = {
     "folder=/dev/null/x": ["fedhpo: `folder` must be a folder that can be written to, got /dev/null/x: /dev/null is"],
     "hydra.run.dir=/dev/null/x": ["fedhpo: `hydra.run.dir` must be a folder that can be", "/dev/null is a file"],
     "-m seed=0,1 hydra.sweep.dir=/dev/null/x": ["fedhpo: `hydra.sweep.dir` must be a folder", "/dev/null is a file"],
+    "checkpoint.dirpath=5": ["fedhpo: `checkpoint.dirpath` must be a path, got 5"],
     "checkpoint.dirpath=/dev/null/x": ["ModelCheckpoint(dirpath='/dev/null/x'): /dev/null is a file; choose a folder"],
     "evaluate.clients=9": ["fedhpo: `evaluate.clients` must be from 1 to 8, the clients with examples; got 9"],
     "evaluate.clients=[1,99]": ["fedhpo: `evaluate.clients` must be clients with examples, but [99] have none"],
