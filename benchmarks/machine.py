@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lightning_fedhpo.machine import processor as facts_of_processor
+from lightning_fedhpo.run.machine import processor as facts_of_processor
 
 PACKAGES = ("torch", "lightning", "lightning-fedhpo")
 

@@ -20,10 +20,10 @@ from typing import Any
 from lightning.pytorch import Trainer
 
 from benchmarks.tables import table
-from lightning_fedhpo import train
-from lightning_fedhpo.executors.programs import Programs
-from lightning_fedhpo.executors.vectorized import VectorizedExecutor
-from lightning_fedhpo.local import LocalTraining
+from lightning_fedhpo.cli import main as command
+from lightning_fedhpo.client.training import LocalTraining
+from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
+from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.loop import FederatedLoop
 
 TRAINING = "local training"
@@ -36,8 +36,8 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "aggregation, books, tuner": [(FederatedLoop, "_aggregate"), (FederatedLoop, "end_round")],
     "figures for loggers": [(FederatedLoop, "publish")],
     "checkpoints": [(Trainer, "save_checkpoint")],
-    TESTS: [(train, "evaluated"), (FederatedLoop, "_online_test")],
-    "tables and the loggers' end": [(train, "write_tables"), (train, "conclude")],
+    TESTS: [(command, "evaluated"), (FederatedLoop, "_online_test")],
+    "tables and the loggers' end": [(command, "write_tables"), (command, "conclude")],
 }
 
 
@@ -111,7 +111,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         sys.argv = ["fedhpo", *sys.argv[1:], f"hydra.run.dir={folder}"]
         with clocks.of("set-up, and what is not listed"):
-            train.main()
+            main.main()
     print(shares(clocks.seconds))
     return 0
 

@@ -4,7 +4,7 @@ from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt, FedProx, Rept
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quantity, Shards
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
-from lightning_fedhpo.space import Choice, Float, Int, SearchSpace
+from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
 
 __all__ = [

@@ -14,25 +14,28 @@ from typing import Any, Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import checkpoints, checks, divergence, identity, machine, processes, ranks, seeding
+from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.data.splits import Split
-from lightning_fedhpo.evaluation import Evaluation, due, evaluate_arm, online_figures
 from lightning_fedhpo.executors import SequentialExecutor
 from lightning_fedhpo.executors.settings import Setting, setting_of
-from lightning_fedhpo.local import batches_of
-from lightning_fedhpo.optimizers import LocalOptimizers
-from lightning_fedhpo.population import Population
-from lightning_fedhpo.preparation import Prepared, Settings, prepare, tuned
-from lightning_fedhpo.ranks.board import LostProcessError
-from lightning_fedhpo.records import Records
-from lightning_fedhpo.result import Result, clients_of, result_of
-from lightning_fedhpo.rounds import Logged, round_score
+from lightning_fedhpo.processes import watchdog
+from lightning_fedhpo.processes.board import LostProcessError
+from lightning_fedhpo.run import checkpoint_file, divergence, identity, machine
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.evaluation import Evaluation, due, evaluate_arm, online_figures
+from lightning_fedhpo.run.population import Population
+from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.run.result import Result, clients_of, result_of
+from lightning_fedhpo.run.rows import Logged, round_score
+from lightning_fedhpo.run.server_validation import ServerValidation, server_split
 from lightning_fedhpo.searches.base import Draft, Search
-from lightning_fedhpo.server_validation import ServerValidation, server_split
+from lightning_fedhpo.setup import checks
+from lightning_fedhpo.setup.prepare import Prepared, Settings, prepare, tuned
 from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, RunPlan, plain
@@ -140,10 +143,10 @@ class FederatedLoop(Callback):
         self.search: Search | None = None
         self._saved: dict[str, Any] | None = None
         self._release: Callable[[], None] | None = None
-        self._watch: processes.Watch | None = None
+        self._watch: watchdog.Watch | None = None
         self._settled = False
         self._forget()
-        processes.follow()
+        watchdog.follow()
 
     # ------------------------------------------------------------------ the round
 
@@ -181,7 +184,7 @@ class FederatedLoop(Callback):
         """
         arms = {arm.index: arm for arm in self.arms.live}
         results: list[ClientResult] = []
-        alone = ranks.world() == 1
+        alone = processes.world() == 1
         whole = not alone or self._executor.aggregates_whole_rounds
         left = Counter(job.arm for job in self._jobs)
         with seeding.preserved(), machine.threads(self._executor.threads):
@@ -217,7 +220,7 @@ class FederatedLoop(Callback):
                 if self._watch is not None and self._watch.lost:  # what is left of the share is for nobody
                     raise LostProcessError("another process of the run is gone")
 
-        return ranks.combined(self._jobs, self._costs(self._jobs), arms, train)
+        return processes.combined(self._jobs, self._costs(self._jobs), arms, train)
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
@@ -276,12 +279,12 @@ class FederatedLoop(Callback):
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
         if stage != "fit":
             return
-        with ranks.together("the set-up") as answers:
+        with processes.together("the set-up") as answers:
             self._set_up(trainer, pl_module)
-            answers.own = self._identity() if ranks.world() > 1 else {}
+            answers.own = self._identity() if processes.world() > 1 else {}
         checks.check_alike(answers.all)
-        if ranks.world() > 1:
-            self._watch = processes.watched(private.started(trainer))
+        if processes.world() > 1:
+            self._watch = watchdog.watched(private.started(trainer))
 
     def _set_up(self, trainer: Trainer, pl_module: LightningModule) -> None:
         checks.check_trainer(trainer, self.monitor)
@@ -316,7 +319,7 @@ class FederatedLoop(Callback):
         self._needs_before = self.monitor is not None and (needed if self._score_before is None else self._score_before)
         private.install(trainer, self)
         private.share_jobs(trainer)
-        checkpoints.write_whole(trainer.strategy, trainer.global_rank)
+        checkpoint_file.write_whole(trainer.strategy, trainer.global_rank)
         self._release = private.guard_loading(
             trainer.strategy,
             pl_module,
@@ -359,7 +362,7 @@ class FederatedLoop(Callback):
         if self._prepared is not None:  # a run goes on: what its last client left is not what clients begin with
             self._executor.state.traces.wipe()
         private.begin_alike(trainer)  # what hooks have made of the module since
-        with seeding.preserved(), ranks.together("the trial"):
+        with seeding.preserved(), processes.together("the trial"):
             self._prepared = prepare(
                 trainer,
                 module,
@@ -408,9 +411,9 @@ class FederatedLoop(Callback):
         """Take a client's half-trained model out of the module."""
         self._end_guard()
         self._end_watch(well=False)
-        ranks.tell_once(exception)
+        processes.tell_once(exception)
         private.wait_for_nobody(trainer)
-        if ranks.is_lost(exception):
+        if processes.is_lost(exception):
             private.save_in_turn(trainer)
         if self._prepared is not None and self.arms:
             self._show_best()
@@ -512,7 +515,7 @@ class FederatedLoop(Callback):
     def _read_checkpoint(
         self, module: LightningModule, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
     ) -> Any:
-        checkpoint = checkpoints.read(load, path, *arguments, **options)
+        checkpoint = checkpoint_file.read(load, path, *arguments, **options)
         checks.check_checkpoint(
             checkpoint,
             path,
@@ -699,7 +702,7 @@ class FederatedLoop(Callback):
         return costs
 
     def _end_watch(self, well: bool) -> None:
-        processes.disconnect_at_exit(well and self._watch is not None)
+        watchdog.disconnect_at_exit(well and self._watch is not None)
         if self._watch is not None:
             self._watch.end()
         self._watch = None

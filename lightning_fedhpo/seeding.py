@@ -16,7 +16,7 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
-from lightning_fedhpo import twister
+from lightning_fedhpo.client import twister
 
 MOST_SEED = 2**63 - 1
 """The largest seed."""

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.server_validation import ServerValidation
+    from lightning_fedhpo.run.server_validation import ServerValidation
 
 Config = Mapping[str, Any]
 """Hyperparameter names and their values: one point of the client or of the server space."""

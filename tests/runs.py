@@ -26,7 +26,7 @@ SPENT = [3, 6, 9, 10, 11, 12]
 SEVERAL = """
 import contextlib, io, json, sys
 from hydra.core.global_hydra import GlobalHydra
-from lightning_fedhpo.train import main
+from lightning_fedhpo.cli.main import main
 told = []
 for sys.argv[1:] in json.loads(sys.argv[1]):
     GlobalHydra.instance().clear()
@@ -77,7 +77,7 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command, small."""
-    return process("-m", "lightning_fedhpo.train", *arguments, *SMALL, cwd=cwd, **environment)
+    return process("-m", "lightning_fedhpo.cli.main", *arguments, *SMALL, cwd=cwd, **environment)
 
 
 def answers(*commands: list[str], cwd: Path) -> list[tuple[int, str]]:

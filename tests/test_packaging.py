@@ -102,8 +102,8 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     # Nothing else: an entry point of Lightning's or Hydra's would change programs that never asked for this package.
     assert sorted(points.splitlines()) == [
         "[console_scripts]",
-        "fedhpo = lightning_fedhpo.train:main",
-        "fedhpo-compare = lightning_fedhpo.tracking.compare:main",
+        "fedhpo = lightning_fedhpo.cli.main:main",
+        "fedhpo-compare = lightning_fedhpo.cli.compare:main",
     ]
 
 

@@ -24,8 +24,8 @@ from lightning_fedhpo import (
     SearchSpace,
     SuccessiveHalving,
 )
+from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from lightning_fedhpo.train import train
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 SPACE = SearchSpace(

@@ -13,7 +13,7 @@ from torch import Tensor
 from lightning_fedhpo._lightning.hooks import AnyTrainer
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.recorder import Recorder
+    from lightning_fedhpo.client.step_log import Recorder
 
 
 def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | None) -> None:

@@ -25,9 +25,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
-from lightning_fedhpo import processes, ranks
+from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.hooks import AnyTrainer
-from lightning_fedhpo.ranks.board import LostProcessError
+from lightning_fedhpo.processes import watchdog
+from lightning_fedhpo.processes.board import LostProcessError
 
 
 def refuse_copies(trainer: AnyTrainer) -> None:
@@ -73,7 +74,7 @@ def _bringing_back(launch: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(error, KeyboardInterrupt):  # in a notebook it reaches this process only
                 self.kill(signal.SIGINT)
                 for process in self.procs:
-                    process.join(processes.GRACE)
+                    process.join(watchdog.GRACE)
             if TerminatedError.__name__ in str(error):
                 raise SIGTERMException from None
             raise
@@ -122,11 +123,11 @@ def _naming(launch: Callable[..., Any]) -> Callable[..., Any]:
             return launch(self, function, *arguments, trainer=trainer, **options)
         _check_surroundings(trainer)
         with ExitStack() as starting:
-            starting.enter_context(processes.starting())
+            starting.enter_context(watchdog.starting())
 
             def begun(*given: Any, **named: Any) -> Any:
                 starting.close()
-                with processes.looked_after(started(trainer)), naming_the_lost(trainer):
+                with watchdog.looked_after(started(trainer)), naming_the_lost(trainer):
                     return function(*given, **named)
 
             return launch(self, begun, *arguments, trainer=trainer, **options)
@@ -152,12 +153,12 @@ def naming_the_lost(trainer: AnyTrainer) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not ranks.is_lost(error):
+        if not processes.is_lost(error):
             raise
         if trainer.received_sigterm:
             raise SIGTERMException from error
-        who = processes.fallen(started(trainer))
-        if not who and ranks.world() == 1:  # they have not found each other yet, for another reason
+        who = watchdog.fallen(started(trainer))
+        if not who and processes.world() == 1:  # they have not found each other yet, for another reason
             raise
         raise LostProcessError(
             f"{who or 'another process'} of this run has ended, or did not answer in time, and the others cannot go on "

@@ -18,7 +18,7 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
-from lightning_fedhpo import ranks
+from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.figures import RecorderDoor
 from lightning_fedhpo._lightning.hooks import AnyTrainer, batch_callbacks, call_callbacks, call_each, inside
 from lightning_fedhpo._lightning.strategy import end_alone
@@ -238,7 +238,7 @@ class RoundsLoop(_FitLoop):
             self.on_advance_end()
             self.on_iteration_done()
         # SIGTERM may have come too late for the last round's exchange.
-        if any(ranks.gather(self.trainer.received_sigterm, "the end of the run")):
+        if any(processes.gather(self.trainer.received_sigterm, "the end of the run")):
             raise SIGTERMException
         self.on_run_end()
 

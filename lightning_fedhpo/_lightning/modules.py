@@ -17,7 +17,7 @@ from lightning_fedhpo._lightning.figures import RecorderDoor
 from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.recorder import Recorder
+    from lightning_fedhpo.client.step_log import Recorder
 
 STEP_HOOKS = (
     "optimizer_step",

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from lightning_fedhpo._lightning.hooks import AnyTrainer, inside
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.recorder import Recorder
+    from lightning_fedhpo.client.step_log import Recorder
 
 
 class LocalSchedulers:

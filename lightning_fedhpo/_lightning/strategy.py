@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch.nn.parameter import is_lazy
 
-from lightning_fedhpo import ranks
+from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.hooks import AnyTrainer
 
 
@@ -29,7 +29,7 @@ def share_jobs(trainer: AnyTrainer) -> None:
     own["barrier"] = partial(_barrier, strategy)
     for name, asking in _asking_of(strategy).items():
         own[name] = asking
-    ranks.be_patient(strategy._timeout)
+    processes.be_patient(strategy._timeout)
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
 
 
@@ -51,13 +51,13 @@ _asking: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDiction
 
 def _asked(strategy: Any, name: str, own: Any, *arguments: Any, **options: Any) -> Any:
     """Return what is asked of all processes, or of a client's code its own: the others train other clients."""
-    return own if ranks.is_alone() else getattr(strategy.__class__, name)(strategy, own, *arguments, **options)
+    return own if processes.is_alone() else getattr(strategy.__class__, name)(strategy, own, *arguments, **options)
 
 
 def begin_alike(trainer: AnyTrainer) -> None:
     """Give every process the first one's module; it is not wrapped, since no gradient leaves its process."""
     module = trainer.lightning_module
-    ranks.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
+    processes.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
 
 
 def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
@@ -66,7 +66,7 @@ def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
     Nobody reads it before the next barrier, and the one that saves may be in an exception, or in a signal's handler,
     that the others are not in.
     """
-    if "Trainer.save_checkpoint" not in arguments and not ranks.is_alone():
+    if "Trainer.save_checkpoint" not in arguments and not processes.is_alone():
         type(strategy).barrier(strategy, *arguments, **options)
 
 
@@ -92,7 +92,7 @@ def save_in_turn(trainer: AnyTrainer) -> None:
 
 
 def _save_in_turn(trainer: AnyTrainer, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
-    takes_over = ranks.takes_over()
+    takes_over = processes.takes_over()
     if takes_over is None:
         takes_over = not _is_saved(Path(filepath), PATIENCE * trainer.global_rank)
     if takes_over:
@@ -127,7 +127,7 @@ def heed_sigterm(trainer: AnyTrainer) -> None:
 
 def end_alone(trainer: AnyTrainer) -> None:
     """End a run of one process where SIGTERM has come; several end together, inside a round."""
-    if ranks.world() == 1:
+    if processes.world() == 1:
         heed_sigterm(trainer)
 
 

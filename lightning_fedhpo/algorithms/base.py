@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.arguments import check_kinds, number
-from lightning_fedhpo.sgd import step_of
+from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.arm import Arm
+    from lightning_fedhpo.run.arm import Arm
 
 
 def decayed(lr: float, decay: float, rounds: int) -> float:

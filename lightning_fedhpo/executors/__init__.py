@@ -2,6 +2,6 @@
 
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import Auto, Sequential, Vectorized
-from lightning_fedhpo.executors.vectorized import VectorizedExecutor
+from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
 
 __all__ = ["Auto", "Sequential", "SequentialExecutor", "Vectorized", "VectorizedExecutor"]

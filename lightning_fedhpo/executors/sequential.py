@@ -17,13 +17,13 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arm import LOCAL, Arm
-from lightning_fedhpo.binding import Binding
-from lightning_fedhpo.executors.untouched import put_back
-from lightning_fedhpo.gradless import gradless
-from lightning_fedhpo.local import Done, LocalTraining
-from lightning_fedhpo.recorder import Recorder
-from lightning_fedhpo.state import ModuleState
+from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.client.gradless import gradless
+from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.training import Done, LocalTraining
+from lightning_fedhpo.executors.vectorized.untouched import put_back
+from lightning_fedhpo.run.arm import LOCAL, Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search, arms_of
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 

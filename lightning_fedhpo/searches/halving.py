@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_fedhpo.arguments import number, whole
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.scores import discounted, ranked
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.scores import discounted, ranked
 from lightning_fedhpo.searches.base import Draft, Search, check_arms
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.scores import discounted, ranked
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.scores import discounted, ranked
 from lightning_fedhpo.searches.base import Draft, Search, check_arms
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 

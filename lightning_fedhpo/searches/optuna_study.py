@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lightning_fedhpo import machine, ranks
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.choice import Choice
-from lightning_fedhpo.dimensions import Dimension, Float
+from lightning_fedhpo import processes
+from lightning_fedhpo.run import machine
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search
+from lightning_fedhpo.space.categorical import Choice
+from lightning_fedhpo.space.dimensions import Dimension, Float
 from lightning_fedhpo.types import Config
 
 
@@ -38,7 +39,7 @@ def ask_arms(
 ) -> list[Draft]:
     """Return arms to try next, given those tried and their losses; the rest is as :func:`ask` has it."""
     points = [(_point(search, arm), loss) for arm, loss in tried]
-    with ranks.together("the search") as answers:  # processes on unlike machines would round to unlike points
+    with processes.together("the search") as answers:  # processes on unlike machines would round to unlike points
         answers.own = ask(dimensions_of(search), points, count, sampler=sampler, startup=startup, seed=seed)
     return [_draft(search, point) for point in answers.all[0]]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_fedhpo.arguments import whole
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search, arms_of
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 

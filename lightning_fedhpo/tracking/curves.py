@@ -13,9 +13,9 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.rounds import RETRAIN
-from lightning_fedhpo.tracking.tables import Cell, Table
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.rows import RETRAIN
+from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.tuners.base import Tuner
 
 BUDGET = "by_budget/"

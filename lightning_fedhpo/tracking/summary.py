@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from lightning_fedhpo.evaluation import Evaluation
-from lightning_fedhpo.result import Result
+from lightning_fedhpo.run.evaluation import Evaluation
+from lightning_fedhpo.run.result import Result
 
 PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "hydra-core", "wandb")
 """Whose versions a summary states."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lightning_fedhpo.arguments import is_number
-from lightning_fedhpo.dimensions import Dimension, Float, Int
-from lightning_fedhpo.space import Choice
+from lightning_fedhpo.space.dimensions import Dimension, Float, Int
+from lightning_fedhpo.space.search_space import Choice
 
 Dimensions = Mapping[str, Dimension[Any]]
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, shown, whole
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.scores import weighted_mean
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.scores import weighted_mean
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.exponentiated import MOST_CONFIGS, ArmState, Baseline, Distribution, Schedule, gradient
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion

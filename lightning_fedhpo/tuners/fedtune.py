@@ -1,7 +1,7 @@
 """FedTune: every client learns its own configuration, by what its model adds to the server's validation loss.
 
 "FedTune: Differentiable Hyperparameter Optimization for Personalized Federated Learning", under review; the mathematics
-is in :mod:`.policy`, the loss of the clients' weighted outputs in :mod:`lightning_fedhpo.ensemble`. Deviations: the
+is in :mod:`.policy`, the loss of the clients' weighted outputs in :mod:`.ensemble`. Deviations: the
 distributions are kept as logits; the buffer of global models is bounded; a decision whose client diverged has no
 output, and counts as much against itself as the round's largest derivative. ``credit="federated"`` is ours, for those
 who have no data on the server: the loss is that of all clients' validation examples, for which every client would have
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.ensemble import Ensemble, finite
-from lightning_fedhpo.space import Choice, SearchSpace
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.space.search_space import Choice, SearchSpace
 from lightning_fedhpo.tuners import policy
 from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.ensemble import Ensemble, finite
 from lightning_fedhpo.tuners.learner import Learner
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.space import SearchSpace
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.exponentiated import LARGEST, MOST_CONFIGS, Logs, entropy, normalised, sampled
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion

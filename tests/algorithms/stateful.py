@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import FedAvg
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config
 
 

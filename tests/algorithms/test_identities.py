@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fedhpo import Algorithm, FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Reptile
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from lightning_fedhpo.types import ClientResult, Job
 

@@ -11,9 +11,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
-from lightning_fedhpo.assembly import build, callbacks, loggers, searching
+from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
+from lightning_fedhpo.run.trajectory import write_trajectory
 from lightning_fedhpo.searches import Search
-from lightning_fedhpo.trajectory import write_trajectory
 from tests.data.image_sets import write_batches, write_idx, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])

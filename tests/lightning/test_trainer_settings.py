@@ -21,7 +21,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lightning_fedhpo import FederatedLoop, checks
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.setup import checks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 
 

@@ -17,7 +17,7 @@ from lightning.pytorch.demos.lstm import LightningLSTM
 from lightning.pytorch.demos.transformer import LightningTransformer, WikiText2
 
 from lightning_fedhpo import FederatedData, Fixed, Iid
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from tests.modules.reference import federated, plain
 from tests.modules.zoo.base import Case
 

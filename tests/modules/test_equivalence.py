@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.testing import quiet_trainer
 from tests.modules.reference import SEED, federated, federation, plain
 from tests.modules.zoo import CASES

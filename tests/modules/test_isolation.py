@@ -7,7 +7,7 @@ import torch
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.types import Job, RoundContext
 from tests.modules.reference import SEED, federated, federation
 from tests.modules.zoo import CASES

@@ -13,12 +13,13 @@ from lightning import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
-from lightning_fedhpo import FederatedLoop, Iid, seeding, still, traces
+from lightning_fedhpo import FederatedLoop, Iid, seeding
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.client import still, traces
+from lightning_fedhpo.client.still import Place, Still
+from lightning_fedhpo.client.traces import Traces
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.still import Place, Still
 from lightning_fedhpo.testing import quiet_trainer, toy_tensors
-from lightning_fedhpo.traces import Traces
 from lightning_fedhpo.types import Job, RoundContext
 from tests.modules.zoo.base import Plain
 

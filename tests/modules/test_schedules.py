@@ -11,7 +11,7 @@ from torch.optim import SGD
 from torch.optim import lr_scheduler as schedules
 
 from lightning_fedhpo import Fixed
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from tests.modules.reference import federated
 from tests.modules.zoo.base import Case, Plain
 from tests.modules.zoo.batches import tensors

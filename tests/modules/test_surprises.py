@@ -12,7 +12,7 @@ from torch import nn
 from torchmetrics import Metric
 
 from lightning_fedhpo import FedProx
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from tests.modules.reference import federated
 from tests.modules.zoo.base import Case, Plain
 from tests.modules.zoo.batches import tensors

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, Natural
-from lightning_fedhpo.state import named_state
+from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.testing import quiet_trainer
 from tests.modules.reference import federated, plain
 from tests.modules.zoo.base import Case

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import FederatedLoop, Fixed
-from lightning_fedhpo.executors import Vectorized, VectorizedExecutor, fitness
+from lightning_fedhpo.executors import Vectorized, VectorizedExecutor
+from lightning_fedhpo.executors.vectorized import equivalence
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 
@@ -33,7 +34,7 @@ def saved(tmp_path: Path) -> Path:
 @pytest.mark.filterwarnings("ignore:executor")
 def test_what_was_found_different_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as strict:
-        strict.setattr(fitness, "TOLERANCE", -1.0)
+        strict.setattr(equivalence, "TOLERANCE", -1.0)
         checkpoint, whole = saved(tmp_path), run(4)
     fed, _, weights = run(4, checkpoint)
     assert not isinstance(fed._executor, VectorizedExecutor)
@@ -42,7 +43,7 @@ def test_what_was_found_different_stays_so(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_was_found_alike_may_be_a_little_less_so_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint, whole, apart = saved(tmp_path), run(4), fitness.apart
-    monkeypatch.setattr(fitness, "apart", lambda *weights: apart(*weights) + 5 * fitness.TOLERANCE)
+    monkeypatch.setattr(equivalence, "apart", lambda *weights: apart(*weights) + 5 * fitness.TOLERANCE)
     fed, _, weights = run(4, checkpoint)
     assert isinstance(fed._executor, VectorizedExecutor)
     assert all(map(torch.equal, weights, whole[2]))

@@ -22,10 +22,10 @@ from lightning_fedhpo import (
     Int,
     SearchSpace,
 )
-from lightning_fedhpo.arm import Arm
-from lightning_fedhpo.contracts import check_resume
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.optuna_study import ask
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.testing.contracts import check_resume
 from lightning_fedhpo.types import RoundContext
 
 optuna = pytest.importorskip("optuna", reason="needs the extra `bayes`")

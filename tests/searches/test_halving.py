@@ -8,7 +8,7 @@ import math
 import pytest
 
 from lightning_fedhpo import Float, SearchSpace, SuccessiveHalving
-from lightning_fedhpo.scores import discounted, ranked
+from lightning_fedhpo.run.scores import discounted, ranked
 from lightning_fedhpo.searches.halving import rung_ends
 from lightning_fedhpo.testing import toy_run
 

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import FederatedLoop, FedEx, Fixed, Float, Hyperband, Int, RandomSearch, SearchSpace, seeding
-from lightning_fedhpo.contracts import toy_space
+from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.executors import Sequential, Vectorized
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.searches import Search
@@ -24,7 +24,7 @@ from lightning_fedhpo.testing import (
     toy_data,
     toy_run,
 )
-from lightning_fedhpo.tracking.console import report
+from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.tracking.summary import build_summary
 
 SPACE = SearchSpace(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lightning_fedhpo import FederatedLoop, FedEx, Float, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from lightning_fedhpo.tracking.wandb import wandb_logger
-from lightning_fedhpo.train import train
 from tests.runs import SEARCHED, SPENT, composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 from tests.tracking import offline
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.evaluation import Evaluation
+from lightning_fedhpo.run.evaluation import Evaluation
+from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.tracking.summary import build_summary, plain, write_summary
-from lightning_fedhpo.tracking.tables import Table
 
 
 def test_plain_is_json():

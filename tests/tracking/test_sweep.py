@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.tracking.compare import main
+from lightning_fedhpo.cli.compare import main
 from tests.runs import SEARCHED, SPENT, fedhpo, rows
 from tests.tracking import offline
 

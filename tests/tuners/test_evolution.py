@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lightning_fedhpo import Choice, Float, Int
-from lightning_fedhpo.dimensions import Dimension
-from lightning_fedhpo.scores import best_and_worst
+from lightning_fedhpo.run.scores import best_and_worst
+from lightning_fedhpo.space.dimensions import Dimension
 from lightning_fedhpo.tuners.evolution import annealed, evolved, inside, neighbour
 
 DRAWS = 10_000

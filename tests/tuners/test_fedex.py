@@ -13,7 +13,7 @@ import torch
 
 from lightning_fedhpo import Choice, FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.algorithms import FedAvg
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.tuners.exponentiated import Baseline, Distribution, entropy, gradient, normalised
 from lightning_fedhpo.types import ClientResult, Job, RoundContext

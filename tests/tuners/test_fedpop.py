@@ -28,10 +28,10 @@ from lightning_fedhpo import (
     SearchSpace,
     SuccessiveHalving,
 )
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.cli.main import train
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches import Search
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from lightning_fedhpo.train import train
 from lightning_fedhpo.tuners import Tuner
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, RunPlan
 from tests.algorithms.stateful import Controls

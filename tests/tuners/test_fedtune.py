@@ -29,9 +29,9 @@ from lightning_fedhpo import (
     SearchSpace,
     SuccessiveHalving,
 )
-from lightning_fedhpo.arm import Arm
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.types import ClientResult, RoundContext
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms import FedAvg
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 
 START = -1.0

@@ -22,10 +22,10 @@ from lightning_fedhpo import (
     SearchSpace,
 )
 from lightning_fedhpo.algorithms import Algorithm
-from lightning_fedhpo.arm import Arm
+from lightning_fedhpo.cli.main import train
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.trajectory import Trajectory, read_trajectory, write_trajectory
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from lightning_fedhpo.train import train
-from lightning_fedhpo.trajectory import Trajectory, read_trajectory, write_trajectory
 from tests.runs import composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 SPACE = SearchSpace(

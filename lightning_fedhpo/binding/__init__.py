@@ -1,0 +1,1 @@
+"""Where a hyperparameter goes: attributes, parameter groups of optimizers, learning-rate schedules."""

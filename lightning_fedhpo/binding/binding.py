@@ -1,0 +1,342 @@
+"""Where a client hyperparameter goes: set on the object that is really used, and read back from it.
+
+A name reaches, in this order: the local loop (``epochs``, ``batch_size``, and ``decay``, by which the learning rate
+falls over rounds), the algorithm (``prox_mu``), the optimizers' parameter groups (``lr``, ``momentum``,
+``weight_decay``; ``beta1`` and ``beta2`` are the two of ``betas``), the dropout layers (``dropout``), or an attribute
+by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches nothing is an error that lists what
+there is.
+
+Where an optimizer has several parameter groups, or the module several optimizers, a value is that of the first group
+whose own is not zero. The others keep their author's ratio to it in what is an amount (``lr``, ``max_lr``,
+``weight_decay``) and are set alike in everything else; a group whose own value is zero keeps it, so that biases without
+weight decay stay without. Where all are zero, all are set. ``lr.1`` is the second group's alone, counted over all
+optimizers in order, and goes over ``lr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightning_fedhpo.algorithms.base import decayed
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
+from lightning_fedhpo.binding import lr_schedules
+from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, portion, shared
+from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.types import Config
+
+LOOP = ("epochs", "batch_size")
+DECAY = "decay"
+"""The hyperparameter by which the local learning rate falls over an arm's rounds: ``lr_t = lr * (1 - decay)**t``."""
+RATES = ("lr", "max_lr")
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A place a value is written to and read from."""
+
+    write: Callable[[Any], None]
+    read: Callable[[], Any]
+    where: str
+    restore: Callable[[], None] | None = None
+    """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
+    assign: Callable[[Any], Callable[[], None]] | None = None
+    """Where the module itself reads the value: writes whatever it is given, unchecked, and returns what undoes it."""
+    rounded: Callable[[Any], Any] = lambda value: value
+    """Returns what is held of a value: a tensor has its own digits."""
+
+
+@dataclass
+class LocalSettings:
+    """What the local loop and the algorithm take for one job, and what the module's author set."""
+
+    epochs: int = 1
+    batch_size: int = 32
+    algorithm: dict[str, float] = field(default_factory=dict)
+    decay: float = 0.0
+
+
+class Binding:
+    """Connects hyperparameter names with a module, its optimizers and the local loop, for a whole run.
+
+    Args:
+        module: The module that trains.
+        optimizers: What local training uses.
+        settings: The local loop's own values, which are also the defaults.
+        names: The names to bind, all at once, before the first round.
+    """
+
+    def __init__(
+        self, module: nn.Module, optimizers: LocalOptimizers, settings: LocalSettings, names: Iterable[str]
+    ) -> None:
+        names = list(names)
+        if DECAY in names and not {group_of(name)[0] for name in names} & set(RATES):
+            names.append("lr")
+        self.settings = settings
+        self._defaults = replace(settings, algorithm=dict(settings.algorithm))
+        self._local = optimizers
+        self._optimizers = optimizers.optimizers
+        self._schedulers = optimizers.schedulers
+        self._groups = optimizers.own
+        self._module = module
+        self._targets = {name: self._resolve(name) for name in names}
+        self._order = sorted(self._targets, key=lambda name: group_of(name)[1] is not None)  # one group's goes over all
+        self._original = {name: target.read() for name, target in self._targets.items()}
+        reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
+        self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
+        self._own_reported = {name: read() for name, read in self._reported.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """The bound names."""
+        return list(self._targets)
+
+    def original(self, name: str) -> Any:
+        """Return the value that the module's author set."""
+        return self._original[name]
+
+    def in_round(self, config: Config, rounds: int) -> Config:
+        """Return a configuration with its learning rates as they are after so many rounds of the arm."""
+        decay = config.get(DECAY, 0.0)
+        if not decay or not rounds:
+            return config
+        rates = [name for name in self._targets if group_of(name)[0] in RATES]
+        own = {name: config.get(name, self._original[name]) for name in rates}
+        return {**config, **{name: decayed(rate, decay, rounds) for name, rate in own.items()}}
+
+    def apply(self, config: Config) -> dict[str, Any]:
+        """Begin anew, set every value of a configuration, and return what is in force, read back.
+
+        A bound name that the configuration leaves out has the module's own value. The values of the local loop, of
+        the algorithm and the learning rate are returned also where nobody tunes them.
+        """
+        self._local.rewind()
+        self.settings.epochs = self._defaults.epochs
+        self.settings.batch_size = self._defaults.batch_size
+        self.settings.decay = self._defaults.decay
+        self.settings.algorithm.update(self._defaults.algorithm)
+        used = {}
+        for name in self._order:
+            target = self._targets[name]
+            if name in config:
+                target.write(config[name])
+            elif target.restore is not None:
+                target.restore()
+            used[name] = held = target.read()
+            if name in config and held is not config[name] and held != target.rounded(config[name]):
+                raise ValueError(
+                    f"hyperparameter {name!r} was set to {config[name]!r}, but {target.where} holds {held!r}: it would "
+                    "not take effect. Bind another name, or make the attribute keep what is assigned to it."
+                )
+        for name, read in self._reported.items():
+            used[name] = read()
+        return used
+
+    def in_force(self, config: Config) -> dict[str, Any]:
+        """Return what :meth:`apply` would, without setting anything."""
+        bound = {name: config.get(name, own) for name, own in self._original.items()}
+        return {**bound, **self._own_reported}
+
+    @property
+    def of_module(self) -> dict[str, Target]:
+        """The targets that the module itself reads, by name."""
+        return {name: target for name, target in self._targets.items() if target.assign is not None}
+
+    def restore(self) -> None:
+        """Put everything back to what the module's author set."""
+        self.apply({})
+
+    def _flat(self) -> list[dict[str, Any]]:
+        return [group for groups in self._groups for group in groups]
+
+    def _reader(self, name: str) -> Callable[[], Any]:
+        if name == "lr":
+            groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if "lr" in group]
+            return lambda: float(groups[0]["lr"])
+        return self._resolve(name).read
+
+    def _resolve(self, name: str) -> Target:
+        if name in LOOP:
+            return self._loop_target(name)
+        if name == DECAY:
+            return self._decay_target()
+        if name in self.settings.algorithm:
+            values = self.settings.algorithm
+            return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
+        target = self._group_target(name) or (self._dropout_target() if name == "dropout" else None)
+        is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
+        target = target or (_attribute_target(self._module, name) if "." in name and is_path else None)
+        if target is None:
+            raise ValueError(self._nothing(name))
+        return target
+
+    def _nothing(self, name: str) -> str:
+        keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
+        names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
+        names += ["dropout"] if dropouts(self._module) else []
+        reason = ""
+        if name == "dropout":
+            reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."
+        return (
+            f"hyperparameter {name!r} reaches nothing in this run.{reason} There are: {', '.join(names)}; one "
+            f"optimizer group's, as `lr.0`, of {len(self._flat())}; and any attribute by path, as `module.<attribute>` "
+            "or `hparams.<name>`."
+        )
+
+    def _loop_target(self, name: str) -> Target:
+        settings = self.settings
+
+        def write(value: Any) -> None:
+            if is_number(value) and is_finite(value) and value == int(value):
+                value = int(value)  # a tuner may compute with whole numbers as floats
+            setattr(settings, name, whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST))
+
+        return Target(write, lambda: getattr(settings, name), "the local loop")
+
+    def _decay_target(self) -> Target:
+        def write(value: Any) -> None:
+            if not is_number(value) or not 0 <= value < 1:
+                raise ValueError(f"`decay` must be in [0, 1), got {value!r}: lr_t = lr * (1 - decay)**t.")
+            self.settings.decay = value
+
+        return Target(write, lambda: self.settings.decay, "the local loop")
+
+    def _group_target(self, name: str) -> Target | None:
+        general, number = group_of(name)
+        key = "betas" if general in BETAS else general
+        highest = lr_schedules.highest_rate(self._schedulers) if name == "max_lr" else None
+        if highest is not None:
+            write, read = highest
+            return Target(lambda value: write(checked(name, value)), read, "the schedule's highest learning rate")
+        groups = shared(self._optimizers, self._groups, general, number)
+        if not groups:
+            return None
+        lr_schedules.check_not_cycled(key, general, self._schedulers)
+        if general == "lr" and self._schedulers:
+            base, read = lr_schedules.base_rate(groups, self._schedulers)
+            return Target(lambda value: base(checked(name, value)), read, "the schedulers' base learning rate")
+        reference = next(group for group, share in groups if share == 1.0)
+        place = f"the optimizer's {key!r}" + ("" if number is None else f" in group {number}")
+        if general in BETAS:
+            at = BETAS[general]
+
+            def write_beta(value: Any) -> None:
+                for group, share in groups:
+                    betas = list(group["betas"])
+                    betas[at] = portion(checked(general, value), share)
+                    group["betas"] = tuple(betas)
+
+            return Target(write_beta, lambda: reference["betas"][at], place)
+
+        def write_key(value: Any) -> None:
+            for group, share in groups:
+                group[key] = portion(checked(general, value), share)
+
+        return Target(write_key, lambda: reference[key], place)
+
+    def _dropout_target(self) -> Target | None:
+        layers = dropouts(self._module)
+        if not layers:
+            return None
+
+        def write(value: Any) -> None:
+            assign(number("dropout", value, 0, 1))
+
+        def assign(value: Any) -> Callable[[], None]:
+            former = held()
+            for layer, attribute in layers:
+                setattr(layer, attribute, value)
+            return partial(put_back, former)
+
+        def held() -> list[Any]:
+            return [getattr(layer, attribute) for layer, attribute in layers]
+
+        def put_back(values: Sequence[Any]) -> None:
+            for (layer, attribute), value in zip(layers, values, strict=True):
+                setattr(layer, attribute, value)
+
+        first, place = layers[0]
+        own = partial(put_back, held())
+        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", own, assign)
+
+
+def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return a module's dropout layers, each with the name of its probability."""
+    layers: list[tuple[nn.Module, str]] = []
+    for layer in module.modules():
+        if isinstance(layer, DROPOUTS):
+            layers.append((layer, "p"))
+        elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
+            layers.append((layer, "dropout"))
+    return layers
+
+
+def _attribute_target(module: nn.Module, path: str) -> Target:
+    """Bind ``module.a.b`` or ``hparams.a``; every step of the path must exist."""
+    root, *steps = path.split(".")
+    if root not in ("module", "hparams") or not all(steps):
+        raise ValueError(
+            f"a hyperparameter's path starts with `module.` or `hparams.`, got {path!r}: for the module's attribute "
+            f"write `module.{path}`."
+        )
+    owner: Any = module.hparams if root == "hparams" else module
+    for step in steps[:-1]:
+        owner = _step(owner, step, path)
+    last = steps[-1]
+    held = _step(owner, last, path)
+    if isinstance(held, nn.Parameter):
+        raise ValueError(f"{path!r} is a trained parameter, not a hyperparameter: training would overwrite it.")
+    if isinstance(held, torch.Tensor):
+        if held.numel() != 1:
+            raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
+        tensor = held
+        target = _restoring(lambda value: _fill(tensor, value), tensor.item, path)
+        if not tensor.is_floating_point():
+            return target
+        return replace(target, rounded=lambda value: torch.tensor(value, dtype=tensor.dtype).item())
+    if isinstance(owner, MutableMapping | list):
+        slot: Any = int(last) if isinstance(owner, list) else last
+        return _restoring(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], path)
+    return _restoring(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), path)
+
+
+def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
+    def assign(value: Any) -> Callable[[], None]:
+        former = read()
+        write(value)
+        return partial(write, former)
+
+    return Target(write, read, f"`{path}`", partial(write, read()), assign)
+
+
+def _step(owner: Any, name: str, path: str) -> Any:
+    """Go one step along a path: an attribute, a key, or a place in a list."""
+    if isinstance(owner, Mapping):
+        if name in owner:
+            return owner[name]
+        there = [str(key) for key in owner]
+    elif isinstance(owner, list | tuple | nn.Sequential | nn.ModuleList) and name.isdigit() and int(name) < len(owner):
+        return owner[int(name)]
+    elif hasattr(owner, name):
+        return getattr(owner, name)
+    else:
+        there = sorted(
+            key
+            for key in {*vars(owner), *(vars(owner).get("_modules") or ()), *(vars(owner).get("_buffers") or ())}
+            if not key.startswith("_")
+        )
+    raise ValueError(
+        f"hyperparameter {path!r} reaches nothing: {type(owner).__name__} has no {name!r}, it has "
+        f"{', '.join(there) or 'nothing'}."
+    )
+
+
+def _fill(tensor: torch.Tensor, value: Any) -> None:
+    with torch.no_grad():
+        tensor.fill_(value)

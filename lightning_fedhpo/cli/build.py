@@ -1,0 +1,113 @@
+"""From a configuration to the objects of a run: every section with a ``_target_`` becomes what it names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.experimental.callback import Callback as HydraCallback
+from hydra.utils import instantiate
+from lightning.pytorch import Callback
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fedhpo import processes
+from lightning_fedhpo.cli.interrupt_checkpoint import Keeper
+from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.run.evaluation import EvaluationCheck
+from lightning_fedhpo.run.folders import make_folder, path_of
+
+
+class RunFolder(HydraCallback):
+    """End in one line where Hydra is to make a run's folder and cannot: it would show where it failed and not why."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Look at the folder of a run."""
+        self._check("hydra.run.dir", config.hydra.run.dir)
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Look at the folder of a sweep."""
+        self._check("hydra.sweep.dir", config.hydra.sweep.dir)
+
+    def _check(self, name: str, folder: object) -> None:
+        try:
+            make_folder(name, path_of(name, folder))
+        except (TypeError, ValueError) as error:
+            print(f"fedhpo: {error}", file=sys.stderr)
+            sys.exit(1)  # Hydra makes warnings of its callbacks' errors
+
+
+def build(cfg: DictConfig, key: str, **more: Any) -> Any:
+    """Make the object that a section describes, with some arguments that are objects already.
+
+    Raises:
+        ValueError: If its constructor refuses an argument; the message begins with the section's name.
+    """
+    section = cfg[key]
+    if not OmegaConf.is_dict(section) or "_target_" not in section:
+        raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
+    try:
+        return instantiate(section, _partial_=True, _convert_="all")(**more)
+    except (TypeError, ValueError, ModuleNotFoundError) as error:
+        raise ValueError(f"{key}: {error}") from error
+    except InstantiationException as error:  # of a section inside this one; Hydra's text repeats its cause
+        raise ValueError(f"{key}: {error.__cause__ or error}") from error
+
+
+def searching(cfg: DictConfig) -> list[Any]:
+    """Return the search and the tuner, where there are any, on the one space that they share."""
+    kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
+    takers = [kind for kind in kinds if "space" in cfg[kind]]
+    if cfg.space is not None and not takers:
+        raise ValueError(
+            "there is a `space`, but neither the tuner nor the search looks for anything in it: choose one that does, "
+            "or space=none."
+        )
+    if takers and cfg.space is None:
+        who = " and the ".join(takers) + (" need" if takers[1:] else " needs")
+        without = " ".join(f"{kind}=none" for kind in takers)
+        raise ValueError(f"the {who} a space, got none: choose one, such as space=papers, or take {without}.")
+    space = build(cfg, "space") if takers else None
+    return [build(cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
+
+
+def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
+    """Return the configured callbacks, those that keep checkpoints, and one that looks ahead to the final test."""
+    chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    tested = EvaluationCheck(tested_clients(cfg), "evaluate.clients")
+    if cfg.checkpoint is None:
+        return [*chosen, tested]
+    keeper = Keeper(fed, checkpoint_folder(cfg, folder))
+    kept = [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
+    return [*chosen, *kept, keeper, tested]
+
+
+def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
+    """Return where a run's checkpoints go; those that are stored elsewhere than in a file system are not looked at."""
+    chosen = OmegaConf.select(cfg, "checkpoint.dirpath")
+    elsewhere = chosen is None or "://" in str(chosen)
+    return folder / "checkpoints" if elsewhere else path_of("checkpoint.dirpath", chosen)
+
+
+def tested_clients(cfg: DictConfig) -> Any:
+    """Return which clients the final test takes: all, a number of them, or a list of their ids."""
+    if not OmegaConf.is_dict(cfg.evaluate):
+        raise ValueError(f"`evaluate` must be a section with `clients`, got {cfg.evaluate!r}.")
+    clients = cfg.evaluate.clients
+    return OmegaConf.to_object(clients) if OmegaConf.is_config(clients) else clients
+
+
+def loggers(cfg: DictConfig) -> list[Logger]:
+    """Return the configured loggers, told of the configuration: one, several by name, or none.
+
+    Of several processes one logs.
+    """
+    if not cfg.logger or not processes.is_first():
+        return []
+    made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]
+    running = [logger for logger in made if logger is not None]
+    for logger in running:
+        logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+    return running

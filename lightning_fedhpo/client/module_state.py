@@ -1,0 +1,183 @@
+"""Which tensors of a module take part in federated training, and how they are set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torchmetrics import Metric
+
+from lightning_fedhpo.client.gradless import gradless
+from lightning_fedhpo.client.still import Place, Still
+from lightning_fedhpo.client.traces import Traces
+
+
+def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
+    """Yield every parameter and buffer once, with its name and whether it is trained.
+
+    What belongs to a torchmetrics object is its own business and is left out.
+    """
+    metrics = tuple(f"{name}." for name, child in module.named_modules() if isinstance(child, Metric))
+    for name, parameter in module.named_parameters():
+        if not name.startswith(metrics):
+            yield name, parameter, parameter.requires_grad
+    for name, buffer in module.named_buffers():
+        if not name.startswith(metrics):
+            yield name, buffer, False
+
+
+def slot(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """Return where a parameter or buffer hangs: the dict of the layer that has it, and its key there."""
+    path, _, leaf = name.rpartition(".")
+    owner = module.get_submodule(path)
+    return (owner._buffers if leaf in owner._buffers else owner._parameters), leaf
+
+
+def is_cache(module: nn.Module, name: str) -> bool:
+    """Whether a tensor is a buffer that its author does not save: it may come and grow as it likes."""
+    path, _, leaf = name.rpartition(".")
+    return leaf in module.get_submodule(path)._non_persistent_buffers_set
+
+
+def lazy_parameters(module: nn.Module) -> list[str]:
+    """Name the parameters that get their shape at the first forward pass."""
+    return [name for name, parameter in module.named_parameters() if is_lazy(parameter)]
+
+
+@dataclass(frozen=True)
+class ModuleState:
+    """The module's live tensors, sorted by what happens to them.
+
+    Attributes:
+        weights: Trained, sent to the server, moved by the server's optimizer.
+        buffers: Changed by training without an optimizer (batch-norm statistics, averaged target networks).
+        personal: Never leave the client.
+        names: The names behind ``weights``, ``buffers`` and ``personal``, in this order.
+        initial_personal: What ``personal`` is on a client that has not trained yet.
+        slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
+        frozen: The parameters that are not trained, by name.
+        still: All other parameters and buffers, put back after every job.
+        traces: Numbers, containers, generators and whatever else the module keeps in attributes.
+    """
+
+    weights: list[Tensor]
+    buffers: list[Tensor]
+    personal: list[Tensor]
+    names: tuple[list[str], list[str], list[str]]
+    initial_personal: list[Tensor]
+    slots: list[tuple[dict[str, Any], str, Tensor]]
+    frozen: dict[str, Tensor]
+    still: Still
+    traces: Traces
+
+    def begin(self, *place: int) -> None:
+        """Wipe out what the last job left, before the next one of this round, arm and client."""
+        self.still.begin()
+        self.traces.begin(*place)
+
+    def end(self) -> None:
+        """Close a job: what is not its own is put back, its traces in attributes are noted."""
+        self.traces.end()
+        self.still.end()
+
+    @gradless
+    def settle(self) -> None:
+        """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
+        thawed = [name for name, parameter in self.frozen.items() if parameter.requires_grad]
+        if thawed:
+            raise ValueError(
+                f"what trains must be known before the first round, but {', '.join(thawed[:3])} took gradients only "
+                "later: let them require gradients from the start, and give them a learning rate of 0 until they train."
+            )
+        for owner, key, tensor in self.slots:
+            present = owner[key]
+            if present is not tensor and present is not None:
+                if present.shape != tensor.shape:
+                    raise ValueError(
+                        f"buffer {key!r} must keep its shape while clients train, it went from {tuple(tensor.shape)} "
+                        f"to {tuple(present.shape)}: register it with persistent=False if it is only a cache."
+                    )
+                tensor.copy_(present)
+                owner[key] = tensor
+
+    @gradless
+    def load(self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None) -> None:
+        """Copy a model into the module."""
+        for owner, key, tensor in self.slots:
+            owner[key] = tensor
+        torch._foreach_copy_(self.weights, list(weights))
+        if self.buffers:
+            torch._foreach_copy_(self.buffers, list(buffers))
+        if self.personal:
+            torch._foreach_copy_(self.personal, list(self.initial_personal if personal is None else personal))
+
+
+def _is_frozen(name: str, tensor: Tensor, trained: set[str]) -> bool:
+    return isinstance(tensor, nn.Parameter) and name not in trained
+
+
+def module_state(
+    module: nn.Module,
+    local: Sequence[str],
+    moving: Sequence[str],
+    traces: Traces,
+    training: Sequence[str] = (),
+) -> ModuleState:
+    """Sort the module's tensors.
+
+    Args:
+        module: The user's module.
+        local: Shell patterns of what never leaves the client.
+        moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
+            are in every arm, are kept once, and are put back after every job.
+        traces: What is kept of the module's attributes.
+        training: Names of what trains although it does not require gradients right now.
+    """
+    weights: dict[str, Tensor] = {}
+    buffers: dict[str, Tensor] = {}
+    personal: dict[str, Tensor] = {}
+    trained_names = {name for name, _, trained in named_state(module) if trained} | set(training)
+    unmatched = set(local)
+    for name, tensor, _ in named_state(module):
+        trained = name in trained_names
+        matching = {pattern for pattern in local if fnmatchcase(name, pattern)}
+        unmatched -= matching
+        if matching and (trained or name in moving):
+            personal[name] = tensor
+        elif trained:
+            weights[name] = tensor
+        elif name in moving:
+            buffers[name] = tensor
+    if unmatched:
+        names = ", ".join(name for name, _, _ in named_state(module))
+        raise ValueError(f"`local` names {', '.join(sorted(unmatched))}, which match nothing in the module: {names}.")
+    if not weights:
+        raise ValueError("the module has no trained parameter that leaves the client: there is nothing to federate.")
+    sent = {**weights, **buffers, **personal}
+    return ModuleState(
+        list(weights.values()),
+        list(buffers.values()),
+        list(personal.values()),
+        (list(weights), list(buffers), list(personal)),
+        [tensor.detach().clone() for tensor in personal.values()],
+        [
+            (*slot(module, name), tensor)
+            for name, tensor in {**buffers, **personal}.items()
+            if name not in trained_names
+        ],
+        {name: tensor for name, tensor, _ in named_state(module) if _is_frozen(name, tensor, trained_names)},
+        Still(
+            (
+                Place(*slot(module, name), tensor, name, is_cache(module, name))
+                for name, tensor, _ in named_state(module)
+                if name not in sent
+            ),
+            sent.values(),
+        ),
+        traces,
+    )

@@ -1,0 +1,308 @@
+"""A client's own training and validation, on the user's module: the hooks it overrides, and no others.
+
+What Lightning's loop does for a step it knows nothing about costs ten times what a small model's step does. So it is
+found out once, before the first round, what this module and this Trainer need: a module that is trained as most are
+runs a bare loop, everything else runs Lightning's own optimisation loops, hook by hook.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torchmetrics import Metric
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.client.fast_sgd import step_of
+from lightning_fedhpo.client.gradless import gradless
+from lightning_fedhpo.client.products import multiplying
+from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.data.images import any_view, channels_inside
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.examples import Examples
+    from lightning_fedhpo.data.federation import FederatedData
+
+Step = Callable[[Any, int], Any]
+"""Takes a batch and its number, trains on it, returns what the step produced."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a client's training has done.
+
+    Attributes:
+        steps: Optimizer steps, or batches where gradients are accumulated.
+        examples: Examples it was trained on, once an epoch.
+        evaluations: Examples scored on the way, for schedules that watch a validation score.
+    """
+
+    steps: int
+    examples: int
+    evaluations: int
+
+
+class LocalTraining:
+    """Trains and validates one client after another with one module and one set of optimizers.
+
+    Args:
+        trainer: The Trainer, after it has set up the module and its optimizers.
+        module: The user's module.
+        data: The federation, for its batch transfer hooks.
+        after_backward: Adds to the gradients after each backward pass, or None. Lightning's own loops call it through
+            the callback hook of that name; the bare loop calls it here.
+
+    Attributes:
+        recorder: Holds what the module logs.
+        channels_inside: Whether training and validation get images with channels innermost.
+        any_view: Whether it may ask for views of them that this layout does not allow.
+        by_onednn: Whether products of matrices are left to oneDNN.
+        besides: What there is in a step beside loss, backward and optimizer.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        data: FederatedData,
+        after_backward: Callable[[], None] | None,
+    ) -> None:
+        self.trainer = trainer
+        self.module = module
+        self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
+        self.evaluation_batch_size = data.eval_batch_size
+        self.drop_last = data.drop_last
+        self.channels_inside = False
+        self.any_view = False
+        self.by_onednn = False
+        self._hooks = private.ModuleHooks(trainer, module)
+        self._transfer = private.batch_transfer(trainer, module, data)
+        self._modules = list(module.modules())
+        self._custom_eval = any(_overrides_mode(child) for child in self._modules)
+        self.besides = private.besides_plain_steps(trainer, module)
+        self._bare = not self.besides
+        self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
+        self._evaluation_steps: dict[str, Step] = {}
+        self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None
+
+    @property
+    def bare(self) -> bool:
+        """Whether steps run without Lightning's optimisation loops."""
+        return self._bare
+
+    @property
+    def transfers(self) -> bool:
+        """Whether batches pass a hook, or go to another device, on their way to the module."""
+        return self._transfer is not None
+
+    @property
+    def watches_validation(self) -> bool:
+        """Whether a schedule may want the client's validation scores while it trains."""
+        return self._schedulers is not None and self._schedulers.watch_epochs
+
+    def train(
+        self,
+        examples: Examples,
+        epochs: int,
+        batch_size: int,
+        generator: torch.Generator,
+        limit: int | float = 1.0,
+        max_steps: int | None = None,
+        val: Examples | None = None,
+        val_limit: int | float = 1.0,
+    ) -> Done:
+        """Train for some epochs; what the module logged is in :attr:`recorder` afterwards.
+
+        ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
+        """
+        trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
+        recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
+        length = len(examples)
+        count = batches_of(length, batch_size, self.drop_last, limit)
+        steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        self._validations = 0
+        stopping = trainer.should_stop
+        validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
+        recorder.begin("training")
+        with (
+            hooks.logging_to(recorder, "training_step"),
+            private.local_progress(self.trainer, count) as progress,
+            multiplying(self.by_onednn),
+            any_view() if self.any_view and inside else nullcontext(),
+        ):
+            for epoch in range(epochs):
+                hooks.call("on_train_epoch_start")
+                order = torch.randperm(length, generator=generator)
+                for number, batch in enumerate(examples.batches(order, batch_size, count)):
+                    recorder.batch_size = size = min(batch_size, length - number * batch_size)
+                    if transfer is not None:
+                        batch = transfer(batch)
+                    if inside:
+                        batch = channels_inside(batch)
+                    progress(number)
+                    if hooks.call("on_train_batch_start", batch, number) == -1:
+                        break
+                    output = step(batch, number)
+                    if ends:
+                        hooks.call("on_train_batch_end", private.detached(output) if bare else output, batch, number)
+                    steps += 1
+                    seen += size
+                    if schedulers is not None:
+                        schedulers.after_step(number, number + 1 == count, recorder)
+                    if steps == max_steps or trainer.should_stop is not stopping:
+                        break
+                # After a trial's few steps too: what an epoch collects is dropped there.
+                hooks.call("on_train_epoch_end")
+                if steps == max_steps or trainer.should_stop is not stopping:
+                    break
+                if schedulers is not None:
+                    # What a schedule learns after the last epoch is of no use to anybody: no need to validate for it.
+                    schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
+        validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
+        return Done(steps, seen, validated)
+
+    def scored(self, examples: Examples, limit: int | float) -> int:
+        """Return how many of a client's examples a validation looks at."""
+        size = self.evaluation_batch_size
+        return min(len(examples), size * batches_of(len(examples), size, False, limit))
+
+    @gradless
+    def evaluate(
+        self,
+        examples: Examples,
+        stage: str = "validation",
+        limit: int | float = 1.0,
+        recorder: Recorder | None = None,
+        batch_size: int | None = None,
+    ) -> dict[str, float]:
+        """Run the module's validation or test step over a client's examples and return what it logged."""
+        return self._evaluate(examples, stage, limit, recorder, batch_size)
+
+    def differentiate(
+        self, examples: Examples, recorder: Recorder, limit: int | float, batch_size: int | None
+    ) -> dict[str, float]:
+        """Run the module's validation step with gradients, whose values ``recorder`` takes."""
+        with torch.enable_grad():
+            return self._evaluate(examples, "validation", limit, recorder, batch_size)
+
+    def _evaluate(
+        self, examples: Examples, stage: str, limit: int | float, recorder: Recorder | None, batch_size: int | None
+    ) -> dict[str, float]:
+        hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
+        size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
+        count = batches_of(len(examples), size, False, limit)
+        step = self._evaluation_steps.get(stage)
+        if step is None:
+            step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
+        recorder.begin(stage)
+        with (
+            hooks.logging_to(recorder, f"{stage}_step"),
+            private.evaluating(self.trainer, stage),
+            multiplying(self.by_onednn),
+            any_view() if self.any_view and inside else nullcontext(),
+        ):
+            modes = [child for child in self._modules if child.training]
+            self._set_mode(False, stage, modes)
+            try:
+                hooks.call(f"on_{stage}_start")
+                hooks.call(f"on_{stage}_epoch_start")
+                for number in range(count):
+                    start = number * size
+                    batch = examples.slice(start, min(start + size, len(examples)))
+                    recorder.batch_size = min(size, len(examples) - start)
+                    if transfer is not None:
+                        batch = transfer(batch)
+                    if inside:
+                        batch = channels_inside(batch)
+                    hooks.call(f"on_{stage}_batch_start", batch, number)
+                    output = step(batch, number)
+                    recorder.returned(output)
+                    hooks.call(f"on_{stage}_batch_end", output, batch, number)
+                hooks.call(f"on_{stage}_epoch_end")
+                hooks.call(f"on_{stage}_end")
+            finally:
+                self._set_mode(True, stage, modes)
+        return recorder.finish()
+
+    def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
+        """Validate inside a client's training, whose own records go on afterwards."""
+        self._validations += 1
+        return self.evaluate(val, limit=limit, recorder=Recorder([]))
+
+    def _set_mode(self, training: bool, stage: str, modes: Sequence[nn.Module]) -> None:
+        # Only what was in training mode before: a frozen backbone in eval mode stays there.
+        hook = f"on_{stage}_model_{'train' if training else 'eval'}"
+        if self._hooks.has(hook):
+            self._hooks.call(hook)
+        elif not training and self._custom_eval:
+            self.module.eval()
+        else:
+            for child in modes:
+                child.__dict__["training"] = training
+
+    def _bare_step(self, after_backward: Callable[[], None] | None) -> Step:
+        optimizer = self.trainer.optimizers[0]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        training_step = private.step_function(self.module, "training_step")
+        optimizer_step = step_of(optimizer)
+
+        def step(batch: Any, number: int) -> Any:
+            output = training_step(batch, number)
+            loss = output if isinstance(output, Tensor) else private.loss_of(output)
+            if loss is None:
+                return output
+            for parameter in parameters:
+                parameter.grad = None
+            backward(loss)
+            if after_backward is not None:
+                after_backward()
+            optimizer_step()
+            return output
+
+        return step
+
+
+def backward(loss: Tensor) -> None:
+    """Do what ``loss.backward()`` does, for a plain loss without the preparations that it makes for others.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> backward((3 * weight).sum())
+    >>> weight.grad.tolist()
+    [3.0, 3.0]
+    """
+    if type(loss) is not Tensor or loss.dim() or loss.grad_fn is None or loss.dtype not in _ONES or not loss.is_cpu:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return
+    _run_backward((loss,), (_ONES[loss.dtype],), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+_run_backward = Variable._execution_engine.run_backward
+_ONES = {dtype: torch.ones((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
+
+
+def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:
+    """Return how many batches a pass over a client takes.
+
+    A client with less than one batch keeps it whatever ``drop_last`` says: dropping it would drop the client.
+
+    >>> batches_of(120, 16, False, 1.0), batches_of(120, 16, True, 1.0), batches_of(10, 16, True, 1.0)
+    (8, 7, 1)
+    >>> batches_of(120, 16, False, 0.5), batches_of(120, 16, False, 3)
+    (4, 3)
+    """
+    count = examples // batch_size if drop_last and examples >= batch_size else math.ceil(examples / batch_size)
+    if isinstance(limit, float):
+        return max(1, int(count * limit)) if limit else 0
+    return min(count, limit)
+
+
+def _overrides_mode(child: nn.Module) -> bool:
+    return type(child).train is not nn.Module.train or type(child).eval is not nn.Module.eval

@@ -1,0 +1,1 @@
+"""Jobs of many clients and arms as one batched computation."""

@@ -1,0 +1,230 @@
+"""A module's step as a pure function of weights, hyperparameters and one example: what is batched over clients.
+
+A batch's loss is a mean over examples in nearly every module, and then the step on single examples is all there is to
+know: any batch of any size, weighed as it likes, follows from it. So clients with batches of different sizes fit into
+one rectangular computation, and what is padded weighs nothing. Whether a module is of this kind is not assumed but
+proved, client by client, before the first round (:mod:`lightning_fedhpo.executors.vectorized.equivalence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from numbers import Number
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_fedhpo import _lightning as private
+
+
+class CannotBatchError(Exception):
+    """A module or a run is of a kind that no batched computation can stand in for; its message says which."""
+
+
+def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
+    """Return the type of the numbers beside weights, such as rates and sums: the weights' own, or single precision.
+
+    >>> precision_of([torch.zeros(1, dtype=torch.float64)]), precision_of([torch.zeros(1, dtype=torch.float16)])
+    (torch.float64, torch.float32)
+    """
+    return reduce(torch.promote_types, (weight.dtype for weight in weights), torch.float32)
+
+
+class Capture:
+    """Takes what a step logs for one example, in place of ``self.log``.
+
+    Args:
+        stage: The stage.
+        size: The examples of the batch.
+        dtype: The type of what is kept.
+
+    Attributes:
+        values: By name, the mean of what was logged.
+        last_too: The names whose value of the last batch is logged beside the mean.
+    """
+
+    def __init__(self, stage: str, size: int, dtype: torch.dtype) -> None:
+        self._stage = stage
+        self._size = size
+        self._dtype = dtype
+        self._logged: dict[str, list[Tensor]] = {}
+        self.last_too: set[str] = set()
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """What was logged, a number a name."""
+        return {name: torch.stack(values).mean() if values[1:] else values[0] for name, values in self._logged.items()}
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: Any = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """Take one value; the signature is ``LightningModule.log``'s."""
+        if isinstance(value, Metric):
+            raise CannotBatchError(
+                f"it logs the metric object {name!r}, which collects over batches, and not a number: the mean of a "
+                "batch would fit"
+            )
+        if getattr(reduce_fx, "__name__", reduce_fx) != "mean":
+            raise CannotBatchError(f"it logs {name!r} with reduce_fx={reduce_fx!r}, which is no mean over examples")
+        if batch_size not in (None, self._size):
+            raise CannotBatchError(f"it logs {name!r} with a fixed batch_size={batch_size}")
+        if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
+            raise CannotBatchError(f"it logs {name!r}, which is no single number")
+        if isinstance(value, Tensor):
+            number = value.detach().reshape(()).to(self._dtype)
+        else:
+            number = torch.tensor(float(value), dtype=self._dtype)  # type: ignore[arg-type]  # a Number has a float
+        self._logged.setdefault(name, []).append(number)
+        stepwise = on_step if on_step is not None else self._stage == "training"
+        overall = on_epoch if on_epoch is not None else self._stage != "training"
+        if stepwise and overall:
+            self.last_too.add(name)
+
+    def returned(self, output: Any) -> None:
+        """Take what a validation step returns: a loss, or numbers by name. What was logged under a name wins."""
+        for name, value in ({"loss": output} if isinstance(output, Tensor) else output or {}).items():
+            number = isinstance(value, Number) or (isinstance(value, Tensor) and value.numel() == 1)
+            if isinstance(name, str) and number and name not in self._logged:
+                self.log(name, value, on_step=False, on_epoch=True)
+
+
+def places_of(module: nn.Module, weights: Sequence[Tensor]) -> list[tuple[dict[str, Any], str, int]]:
+    """Return where weights hang in a module, wherever it has them: the dict, the key, and which weight it is.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> [(key, number) for _, key, number in places_of(layer, [layer.bias, layer.weight])]
+    [('weight', 1), ('bias', 0)]
+    """
+    numbers = {id(weight): number for number, weight in enumerate(weights)}
+    held = [layer._parameters for layer in module.modules()]
+    return [(own, key, numbers[id(value)]) for own in held for key, value in own.items() if id(value) in numbers]
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A hyperparameter that the module itself reads, and so has one value a client in a batched computation.
+
+    Attributes:
+        name: Its name.
+        assign: Puts a value where the module reads it, and returns what undoes that.
+    """
+
+    name: str
+    assign: Callable[[Any], Callable[[], None]]
+
+
+class _Number:
+    """Stands in for a batch's number, on which nothing may depend that stands for all batches."""
+
+    __class__ = int  # type: ignore[assignment]  # for who asks what it is
+
+
+def _depends(*arguments: Any) -> Any:
+    raise CannotBatchError("its step depends on the batch's number")
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "float", "add", "radd", "sub", "rsub", "mul"):
+    setattr(_Number, f"__{_name}__", _depends)
+for _name in ("rmul", "mod", "rmod", "floordiv", "truediv", "pow", "neg", "hash", "format", "and", "or"):
+    setattr(_Number, f"__{_name}__", _depends)
+
+_NUMBER: Any = _Number()
+
+
+class ExampleStep:
+    """One of a module's steps on one example, with weights that are handed in.
+
+    Args:
+        module: The user's module.
+        stage: ``"training"`` or ``"validation"``.
+        weights: Those that are handed in at each call, as they hang in the module.
+        keys: The columns' names where batches are dicts, else None.
+        own: The hyperparameters that the module itself reads.
+    """
+
+    def __init__(
+        self,
+        module: LightningModule,
+        stage: str,
+        weights: Sequence[Tensor],
+        keys: Sequence[str] | None,
+        own: Sequence[Hyperparameter] = (),
+    ) -> None:
+        self.module = module
+        self._stage = stage
+        self._function = private.step_function(module, f"{stage}_step")
+        self.weights = list(weights)
+        self.dtype = precision_of(weights)
+        self._places = places_of(module, weights)
+        self._keys = keys
+        self._own = own
+        self.last_too: set[str] = set()
+
+    def __call__(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the example's loss (zero in validation) and what was logged for it."""
+        return self.on_batch(weights, [column.unsqueeze(0) for column in columns])
+
+    def on_batch(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a batch's loss (zero in validation) and what was logged for it."""
+        batch: Any = list(columns)
+        if self._keys is not None:
+            batch = dict(zip(self._keys, batch, strict=True))
+        capture = Capture(self._stage, len(columns[0]), self.dtype)
+        with private.logging_into(self.module, capture.log), self._holding(weights):
+            output = self._function(batch, _NUMBER)
+        loss = torch.zeros(())
+        if self._stage == "training":
+            found = output if isinstance(output, Tensor) else private.loss_of(output)
+            if found is None:
+                raise CannotBatchError("its training_step returned no loss")
+            loss = found.reshape(())
+        else:
+            capture.returned(output)
+        self.last_too = capture.last_too
+        return loss, capture.values
+
+    @contextmanager
+    def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
+        """Have other weights hang in the module, which pass for parameters."""
+        held = [(own, key, own[key]) for own, key, _ in self._places]
+        posed = [weight for weight in weights if not isinstance(weight, nn.Parameter)]
+        for weight in posed:
+            weight._is_param = True  # what torch asks a tensor of another kind for
+        for own, key, number in self._places:
+            own[key] = weights[number]
+        try:
+            yield
+        finally:
+            for weight in posed:
+                del weight._is_param
+            for own, key, weight in held:
+                own[key] = weight
+
+    @contextmanager
+    def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Give the module its hyperparameters for one client."""
+        with ExitStack() as stack:
+            for hyperparameter in self._own:
+                if hyperparameter.name in values:
+                    stack.callback(hyperparameter.assign(values[hyperparameter.name]))
+            yield

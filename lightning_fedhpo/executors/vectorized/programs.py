@@ -1,0 +1,360 @@
+"""The batched training and validation step of a module, as programs for tensors whose first dimension is the job.
+
+A training program takes weights, the optimizer's state and sums of what is logged, and moves them in place by one step
+of every job; a validation program adds up what is logged. There is one for each shape.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.fx import GraphModule
+
+from lightning_fedhpo.client.products import Product, by_onednn, multiplying, products_in
+from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, mixed
+from lightning_fedhpo.executors.vectorized.extra_gradient import Added
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
+    AnyView,
+    ChannelsInside,
+    Convolutions,
+    PoolsInPlace,
+    WeightsFirst,
+)
+from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
+from lightning_fedhpo.executors.vectorized.graph.template import Template, template_of
+from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
+from lightning_fedhpo.executors.vectorized.graph.vmap_shims import Batchable
+from lightning_fedhpo.executors.vectorized.means import check_means
+from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
+from lightning_fedhpo.executors.vectorized.trace_guard import posed
+
+_STRIDE = 0x632BE5AB
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in short.
+
+    >>> first_line(ValueError("no such layer"))
+    'ValueError: no such layer'
+    """
+    if isinstance(error, CannotBatchError):
+        return str(error)
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:200]}"
+
+
+class Programs:
+    """Traces a module's steps when a shape first comes, and keeps the programs.
+
+    Args:
+        training: The training step on one example.
+        validation: The validation step on one example, None where there are no scores.
+        update: The optimizer's step.
+        groups: For each weight the number of its parameter group, or None where no optimizer has it.
+        options: For each parameter group the values that are the same for all jobs, by option.
+        varying: For each parameter group the options of which every job has its own.
+        own: The hyperparameters that the module itself reads.
+        added: What the algorithm adds to gradients; None where it adds nothing.
+        columns: The training and the validation data's columns.
+        compiles: Whether programs are compiled.
+        any_view: Whether the module may ask for views that the layout of lanes does not allow.
+    """
+
+    def __init__(
+        self,
+        training: ExampleStep,
+        validation: ExampleStep | None,
+        update: Update,
+        groups: Sequence[int | None],
+        options: Sequence[Mapping[str, float]],
+        varying: Sequence[Sequence[str]],
+        own: Sequence[str],
+        added: Added | None,
+        columns: tuple[Sequence[Tensor], Sequence[Tensor]],
+        compiles: bool,
+        any_view: bool = False,
+    ) -> None:
+        self._steps = {"training": training, "validation": validation}
+        self.update = update
+        self._all_groups, self.groups = list(groups), list(groups)
+        self._options = options
+        self.varying = varying
+        self.own = list(own)
+        self.added = added
+        self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
+        self.compiles = compiles
+        self._any_view = any_view
+        self.graphs: dict[tuple[str, int, int], GraphModule] = {}
+        self._looked_through: set[str] = set()
+        self._templates: dict[str, list[Template]] = defaultdict(list)
+        self._programs: dict[tuple[str, int, int], Program] = {}
+        self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
+        self.logs: dict[str, list[str]] = {"training": [], "validation": []}
+        self.last_too: list[str] = []
+        self.has_dropout = False
+        self.without_dropout = False
+        self.convolves = False
+
+    def forget(self) -> None:
+        """Trace anew: the module is not what it was."""
+        self._programs.clear()
+        self.graphs.clear()
+        self._templates.clear()
+        self._looked_through.clear()
+
+    def run_as_it_is(self, compiles: bool) -> None:
+        """Go on to the run: with dropout, and compiled if that is asked for."""
+        self.compiles, self.without_dropout = compiles, False
+        self._programs.clear()
+        if self.has_dropout:
+            self.forget()
+
+    def leave(self, weights: Sequence[int]) -> None:
+        """Leave these weights as they are: the optimizer does, where there is no gradient."""
+        self.groups = [None if number in weights else group for number, group in enumerate(self._all_groups)]
+
+    def look_through(self, stage: str, weights: Sequence[Tensor]) -> None:
+        """Raise unless a batch's loss and figures are means of its examples', by the operations they are made of."""
+        self._looked_through.add(stage)
+
+        def step(columns: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
+            with HashedDropout() as dropout:
+                return self._on_batch(stage, weights, columns), dropout.dropped
+
+        with self._posed(stage):
+            check_means(step, self.columns[stage], weights)
+
+    def check_mean(self, stage: str, weights: Sequence[Tensor], rows: Tensor, parts: int) -> None:
+        """Raise unless a batch's loss and figures are the means of those of its parts, by their numbers.
+
+        Args:
+            stage: The stage.
+            weights: The weights.
+            rows: The batch.
+            parts: How many examples a part has.
+        """
+        with self._posed(stage), HashedDropout():
+            batches = [rows, *torch.split(rows, parts)]
+            whole, *several = (  # of copies: a step may write into its batch
+                self._on_batch(stage, weights, [column[batch] for column in self.columns[stage]]) for batch in batches
+            )
+        unsteady = sorted({name for part in several for name in part.keys() ^ whole.keys()})
+        if unsteady:
+            raise CannotBatchError(f"{unsteady[0]} does not come with every batch")
+        counts = torch.tensor([len(batch) for batch in batches[1:]], dtype=torch.float64)
+        for what, value in whole.items():
+            mean = torch.dot(torch.stack([part[what] for part in several]).double(), counts) / len(rows)
+            if not torch.isclose(value.double(), mean, rtol=1e-4, atol=1e-6, equal_nan=True):
+                raise CannotBatchError(
+                    f"{what} is no mean over the batch's examples, or is not the same each time it is computed"
+                )
+
+    def _on_batch(self, stage: str, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return a batch's loss and what was logged, by what an error is to call them."""
+        step = self._steps[stage]
+        assert step is not None  # noqa: S101 - as above
+        loss, logs = step.on_batch(list(weights), columns)
+        return {"its loss": loss.detach()} | {f"what it logs as {name!r}": value for name, value in logs.items()}
+
+    def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
+        """Run one example, to learn what is logged and whether there is dropout."""
+        step = self._steps[stage]
+        assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
+        columns = [column[0].clone() for column in self.columns[stage]]
+        convolutions = Convolutions()  # type: ignore[no-untyped-call]  # torch's
+        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout, convolutions:
+            _, logs = step(list(weights), columns)
+        self.convolves = self.convolves or convolutions.met
+        self.logs[stage] = list(logs)
+        if stage == "training":
+            self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
+        elif dropout.met:
+            raise CannotBatchError("it drops out in validation")
+        elif step.last_too:
+            raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
+
+    def train(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        """Take one step of every job; see :meth:`_training` for the inputs."""
+        self._run("training", inputs, lanes, width)
+
+    def validate(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        """Add up what one batch of every job logs; see :meth:`_validation` for the inputs."""
+        self._run("validation", inputs, lanes, width)
+
+    def _run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        key = stage, lanes, width
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self._made(key, inputs)
+        program(*inputs)
+
+    def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
+        graph, products = self._foretold(key) or self._traced(key, inputs)
+        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
+        return multiplying(by_onednn=True)(program) if by_onednn(products) else program
+
+    def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
+        try:
+            return compiled(graph, inputs)
+        except Exception as error:
+            self.compiles = False
+            rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
+            return _plain(graph)
+
+    def _foretold(self, key: tuple[str, int, int]) -> tuple[GraphModule, list[Product]] | None:
+        """Return a step for a shape, and its products, without tracing it, where traces of others have told how."""
+        stage, *shape = key
+        template = next((one for one in self._templates[stage] if one.covers((shape[0], shape[1]))), None)
+        if template is None or key in self.graphs:
+            return None
+        return template.graph((shape[0], shape[1])), template.products((shape[0], shape[1]))
+
+    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> tuple[GraphModule, list[Product]]:
+        graph = self.graphs.get(key)
+        if graph is None:
+            if key[0] not in self._looked_through:
+                self.look_through(key[0], [weight[0].clone() for weight in inputs[: len(self.groups)]])
+            with self._posed(key[0]), torch.no_grad():
+                step = self._training if key[0] == "training" else self._validation
+                copies, handed = [tensor.clone() for tensor in inputs], self._steps[key[0]].weights  # type: ignore[union-attr]  # there is one
+                graph = self.graphs[key] = trace(step, copies, self._held(key[0], inputs), handed)
+            others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
+            template = template_of(others)
+            if template is not None:
+                self._templates[key[0]].insert(0, template)
+        return graph, products_in(graph)
+
+    def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
+        """Return the places of the columns, which are the same at every step: in front of rows, shares and sizes."""
+        end = len(inputs) - (3 if stage == "training" else 2)
+        return range(end - len(self.columns[stage]), end)
+
+    def _training(self, *inputs: Tensor) -> list[Tensor]:
+        """One step; the inputs in order.
+
+        Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
+        clients received, and what they carry, where the algorithm adds to gradients; a number of each job for every
+        varying option, hyperparameter of the module and of the algorithm; the step's coefficients, group by group; each
+        job's key and the step's number, for dropout; the columns; rows, shares and sizes of the batches.
+        """
+        step, update, take = self._steps["training"], self.update, _Taker(inputs)
+        count = len(self.groups)
+        weights = take(count)
+        state = [take(update.state) for _ in range(count)]
+        sums, last = take(len(self.logs["training"])), take(len(self.last_too))
+        start, carried = (take(count), take(self.added.carried)) if self.added else ([], [])
+        varying = [dict(zip(names, take(len(names)), strict=True)) for names in self.varying]
+        own = take(len(self.own))
+        numbers_added = take(len(self.added.names)) if self.added else []
+        coefficients = [dict(zip(self.coefficients, take(len(self.coefficients)), strict=True)) for _ in self.varying]
+        keys = take(2) if self.has_dropout else []
+        columns = take(len(self.columns["training"]))
+        rows, shares, sizes = take(3)
+        gathered = [_gather(column, rows, self.convolves) for column in columns]
+        numbers = torch.ones_like(rows).cumsum(1) - 1  # no constant: one shape's operations are to tell another's
+        salts = mixed(mixed(keys[0] + keys[1])[:, None] + numbers * _STRIDE) if keys else shares
+
+        def loss_of(
+            weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
+        ) -> tuple[Tensor, list[Tensor]]:
+            dropout = HashedDropout()
+
+            def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
+                dropout.begin(salt if keys and not self.without_dropout else None)
+                loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
+                return loss, [logs[name] for name in self.logs["training"]]
+
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, self._mapped():  # type: ignore[union-attr]  # as above
+                losses, logs = vmap(one)(salts, *examples)
+            return (losses * shares).sum(), [(value * shares).sum() for value in logs]
+
+        def gradient_of(
+            weights: list[Tensor],
+            start: list[Tensor],
+            carried: list[Tensor],
+            own: list[Tensor],
+            numbers_added: list[Tensor],
+            examples: list[Tensor],
+            shares: Tensor,
+            salts: Tensor,
+        ) -> tuple[list[Tensor], list[Tensor]]:
+            gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, own, examples, shares, salts)
+            if self.added:
+                more = self.added.batched(weights, start, numbers_added, carried)
+                gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
+            return gradients, logs
+
+        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
+            gradients, logs = vmap(gradient_of)(weights, start, carried, own, numbers_added, gathered, shares, salts)
+        for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
+            if group is not None:
+                values: Values = {**self._options[group], **varying[group], **coefficients[group]}
+                update.apply(weight, gradient, kept, values)
+        for total, value in zip(sums, logs, strict=True):
+            total.add_(value * sizes)
+        means = dict(zip(self.logs["training"], logs, strict=True))
+        for held, name in zip(last, self.last_too, strict=True):
+            held.copy_(torch.where(sizes > 0, means[name], held))
+        return []
+
+    def _validation(self, *inputs: Tensor) -> list[Tensor]:
+        """One batch; the inputs in order: weights, sums, the module's hyperparameters, columns, rows, shares."""
+        step, take = self._steps["validation"], _Taker(inputs)
+        weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
+        columns = take(len(self.columns["validation"]))
+        rows, shares = take(2)
+        gathered = [_gather(column, rows, self.convolves) for column in columns]
+
+        def logs_of(weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor) -> list[Tensor]:
+            def one(*example: Tensor) -> list[Tensor]:
+                _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
+                return [logs[name] for name in self.logs["validation"]]
+
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), self._mapped():  # type: ignore[union-attr]  # as above
+                found = vmap(one)(*examples)
+            return [torch.where(shares > 0, value, 0.0).sum() for value in found]  # zero times infinity is nan
+
+        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
+            found = vmap(logs_of)(weights, own, gathered, shares)
+        for total, value in zip(sums, found, strict=True):
+            total.add_(value)
+        return []
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Let the module's step run on the images of lanes."""
+        with PoolsInPlace(), Batchable(), AnyView() if self._any_view else nullcontext():
+            yield
+
+    def _posed(self, stage: str) -> AbstractContextManager[None]:
+        return posed(self._steps["training"].module, stage)  # type: ignore[union-attr]  # there is one for training
+
+
+class _Taker:
+    """Deals out inputs in order."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self._inputs = iter(inputs)
+
+    def __call__(self, count: int) -> list[Tensor]:
+        return [next(self._inputs) for _ in range(count)]
+
+
+def _plain(graph: GraphModule) -> Program:
+    """Return a graph's operations; where they fail, torch would print them all if the module were called."""
+    program: Program = native(graph).forward
+    return program
+
+
+def _gather(column: Tensor, rows: Tensor, convolved: bool) -> Tensor:
+    if convolved and column.dim() == 4:  # in the order in which convolutions of several lanes take images
+        images = _gather(column.flatten(1), rows.T, convolved)
+        return images.reshape(*images.shape[:2], *column.shape[1:]).transpose(0, 1)
+    return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])

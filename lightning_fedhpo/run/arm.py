@@ -1,0 +1,302 @@
+"""One independent federated run: its weights, its server's optimizer, and what its clients have sent this round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lightning_fedhpo.client.gradless import gradless
+from lightning_fedhpo.types import ClientResult, Config
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.algorithms.base import Algorithm
+
+Model = dict[str, Any]
+"""What an arm has learned, as tensors in containers."""
+ClientState = dict[str, list[Tensor]]
+"""What one client has from its earlier rounds, by name."""
+LOCAL = "local"
+"""The name of the parameters and buffers that never leave a client, in its state."""
+
+
+class Arm:
+    """The state of one federated run, and the running sums of its present round.
+
+    Nothing that a checkpoint holds changes inside a round: results are only summed up, and :meth:`aggregate` turns the
+    sums into new weights. So a checkpoint taken inside a round resumes at that round's start, exactly.
+
+    Attributes:
+        server_state: What the server keeps beside weights, by name: control variates, dual variables.
+        client_state: What each client keeps, by client and name; only clients that have kept something are in it.
+        ancestors: In rising order, after how many rounds it became a copy of which arm.
+        retrains: Whether it is no part of the search, but trains what the search has found.
+
+    Args:
+        index: The arm's number in the run.
+        algorithm: Makes the server's optimizer and takes its step.
+        server: The server's configuration; what it leaves out is the algorithm's default.
+        weights: The initial weights that clients train, copied.
+        buffers: The initial tensors that are averaged without an optimizer (batch-norm statistics), copied.
+        client: What a search has drawn for all of the arm's clients; a tuner's suggestions go over it.
+        clients: What a search has drawn for each client of the federation, which goes over `client`; empty where all
+            are alike.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        algorithm: Algorithm,
+        server: Config,
+        weights: Sequence[Tensor],
+        buffers: Sequence[Tensor] = (),
+        client: Config | None = None,
+        clients: Sequence[Config] = (),
+    ) -> None:
+        self.index = index
+        self.server = {**algorithm.server, **server}
+        self.weights = [tensor.detach().clone().requires_grad_() for tensor in weights]
+        self.buffers = [tensor.detach().clone() for tensor in buffers]
+        self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
+        self.server_state = algorithm.initial_state(self.weights)
+        self.client_state: dict[int, ClientState] = {}
+        self._travels = tuple(algorithm.travels)
+        self.client = dict(client or {})
+        self.clients = [dict(config) for config in clients]
+        self.rounds = 0
+        self.scores: list[float] = []
+        self.ancestors: list[tuple[int, int]] = []
+        self.retrains = False
+        self.eliminated_at: int | None = None
+        self.finished = False
+        self._forget()
+
+    def config_of(self, client: int) -> dict[str, Any]:
+        """Return what the search has drawn for one client."""
+        return {**self.client, **(self.clients[client] if self.clients else {})}
+
+    @property
+    def nbytes(self) -> int:
+        """What sending the arm's model takes once, with the server's state that travels along."""
+        along = [tensor for name in self._travels for tensor in self.server_state[name]]
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.weights, *self.buffers, *along))
+
+    def kept(self, client: int | None, name: str) -> list[Tensor] | None:
+        """Return what a client has kept under a name in earlier rounds, None where it has kept nothing."""
+        return None if client is None else self.client_state.get(client, {}).get(name)
+
+    def _forget(self) -> None:
+        self._total = 0.0
+        self._delta: list[Tensor] | None = None
+        self._floats: list[Tensor] | None = None
+        self._integers: list[Tensor] | None = None
+        self._state_sums: dict[str, list[Tensor]] = {}
+        self._arrived: dict[int, ClientState] = {}
+
+    @gradless
+    def add(self, result: ClientResult, weight: float) -> None:
+        """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards."""
+        if result.personal:
+            self.keep(result.job.client, LOCAL, result.personal)
+        floats, integers = _by_kind(result.buffers)
+        if self._delta is None:
+            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
+            self._integers = [tensor.clone() for tensor in integers]
+        self._total += weight
+        # Differences are summed, not weights: the update is small beside the weights and would lose digits to them.
+        torch._foreach_add_(self._delta, torch._foreach_sub(self.weights, list(result.weights)), alpha=weight)
+        if self._floats:
+            torch._foreach_add_(self._floats, floats, alpha=weight)
+        for largest, tensor in zip(self._integers or (), integers, strict=True):
+            torch.maximum(largest, tensor, out=largest)
+
+    @gradless
+    def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
+        """Add what a client sends for a part of the server's state to the round's sum of that part."""
+        sums = self._sums_of_state().setdefault(name, [])
+        torch._foreach_add_(sums, list(tensors), alpha=weight)
+
+    def state_sum(self, name: str) -> list[Tensor]:
+        """Return the round's sum for a part of the server's state: zeros where nobody has sent anything."""
+        return self._sums_of_state()[name]
+
+    def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
+        """Copy tensors into a client's state; they are in force when the round is committed."""
+        self._arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
+
+    def _sums_of_state(self) -> dict[str, list[Tensor]]:
+        if not self._state_sums:
+            self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
+        return self._state_sums
+
+    @property
+    def total(self) -> float | None:
+        """The weight of the results that are summed up, None where none has come."""
+        return None if self._delta is None else self._total
+
+    @property
+    def arrived(self) -> dict[int, ClientState]:
+        """What the round's clients will keep."""
+        return self._arrived
+
+    def sums(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the round's sums and its largest integers, for those of other processes to go in.
+
+        Where no result has come they are zeros, and the least integers there are.
+        """
+        if self._delta is None:
+            floats, integers = _by_kind(self.buffers)
+            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
+            self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
+        of_state = [tensor for tensors in self._sums_of_state().values() for tensor in tensors]
+        return [*self._delta, *(self._floats or ()), *of_state], list(self._integers or ())
+
+    def take(self, total: float, arrived: Mapping[int, ClientState]) -> None:
+        """Take over the weight and the clients' states that belong to sums of several processes."""
+        self._total = total
+        device = self.weights[0].device
+        self._arrived = {
+            client: {name: [tensor.to(device) for tensor in tensors] for name, tensors in state.items()}
+            for client, state in arrived.items()
+        }
+
+    def pseudo_gradient(self) -> list[Tensor] | None:
+        """Return ``w - sum n_i w_i``, or None where no client's model arrived this round."""
+        if self._delta is None or not self._total:
+            return None
+        torch._foreach_div_(self._delta, self._total)
+        return [delta.to(weight.dtype) for delta, weight in zip(self._delta, self.weights, strict=True)]
+
+    @gradless
+    def commit(self) -> None:
+        """Take the averaged buffers and the clients' states, and close the round."""
+        floats, integers = _by_kind(self.buffers)
+        if self._floats and self._total:
+            torch._foreach_copy_(floats, torch._foreach_div(self._floats, self._total))
+        for tensor, largest in zip(integers, self._integers or (), strict=False):
+            tensor.copy_(largest)
+        for client, state in self._arrived.items():
+            self.client_state.setdefault(client, {}).update(state)
+        self.rounds += 1
+        self._forget()
+
+    def discard(self) -> None:
+        """Throw away what has been summed since the round began."""
+        self._forget()
+
+    def model(self) -> Model:
+        """Return a copy of what the arm has learned: weights, buffers, server optimizer and server's state."""
+        model: Model = _copied(self._model())
+        return model
+
+    @gradless
+    def restore(self, model: Model) -> None:
+        """Take over what :meth:`model` returned; no tensor is shared with it afterwards."""
+        torch._foreach_copy_(self.weights, model["weights"])
+        if self.buffers:
+            torch._foreach_copy_(self.buffers, model["buffers"])
+        self.optimizer.load_state_dict(_copied(model["optimizer"]))
+        self.server_state = _copied(model["server_state"])
+
+    def _model(self) -> Model:
+        return {
+            "weights": [tensor.detach() for tensor in self.weights],
+            "buffers": self.buffers,
+            "optimizer": self.optimizer.state_dict(),
+            "server_state": self.server_state,
+        }
+
+    def become(self, other: Arm, server: Config, client: Config) -> None:
+        """Become a copy of another arm, with hyperparameters of its own; the two share no tensor afterwards.
+
+        Weights, buffers, the server optimizer's state, the server's and the clients' states are copied, and the scores,
+        so that the arm is judged by what it is now. Its number and its count of rounds stay its own.
+        """
+        self.restore(other._model())
+        self.client_state = _copied(other.client_state)
+        self.scores = list(other.scores)
+        self.ancestors = [*other.ancestors, (self.rounds, other.index)]
+        self.server, self.client = dict(server), dict(client)
+        self.clients = [dict(config) for config in other.clients]
+        self._forget()
+
+    @property
+    def live(self) -> bool:
+        """Whether the arm takes part in rounds."""
+        return self.eliminated_at is None and not self.finished
+
+    def eliminate(self, number: int) -> None:
+        """Take the arm out after a round and free its memory: what it was and how it scored is kept."""
+        self.eliminated_at = number
+        self.weights, self.buffers, self.server_state, self.client_state = [], [], {}, {}
+        self.optimizer.state.clear()
+        self.optimizer.param_groups.clear()
+        self._forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that affects the arm's next round."""
+        return {
+            "index": self.index,
+            "server": dict(self.server),
+            "weights": [tensor.detach().clone() for tensor in self.weights],
+            "buffers": [tensor.clone() for tensor in self.buffers],
+            "optimizer": _copied(self.optimizer.state_dict()) if self.eliminated_at is None else {},
+            "server_state": _copied(self.server_state),
+            "client_state": {client: dict(state) for client, state in self.client_state.items()},
+            "rounds": self.rounds,
+            "eliminated_at": self.eliminated_at,
+            "finished": self.finished,
+            "retrains": self.retrains,
+            "ancestors": [list(one) for one in self.ancestors],
+            "scores": torch.tensor(self.scores, dtype=torch.float64),
+            "client": dict(self.client),
+            "clients": [dict(config) for config in self.clients],
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of an arm of the same model and algorithm."""
+        if state["eliminated_at"] is not None:
+            self.eliminate(state["eliminated_at"])
+        else:
+            self.optimizer.load_state_dict(state["optimizer"])
+        for mine, saved in zip((*self.weights, *self.buffers), (*state["weights"], *state["buffers"]), strict=True):
+            mine.copy_(saved)
+        self.server_state = {name: list(tensors) for name, tensors in state["server_state"].items()}
+        self.client_state = {int(client): dict(kept) for client, kept in state["client_state"].items()}
+        self.server = dict(state["server"])
+        self.rounds = state["rounds"]
+        self.finished = state["finished"]
+        self.retrains = state["retrains"]
+        self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
+        self.scores = state["scores"].tolist()
+        self.client = dict(state["client"])
+        self.clients = [dict(config) for config in state["clients"]]
+        self._forget()
+
+
+def _copied(state: Any) -> Any:
+    """Copy tensors in containers, as the state of an optimizer, whose next step changes them in place."""
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_copied(value) for value in state)
+    return state.clone() if isinstance(state, Tensor) else state
+
+
+def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return zeros to sum tensors up in, in single precision at least: half of it would lose half of the digits."""
+    return [torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
+
+
+def _by_kind(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Split tensors into those that are averaged and those of which the largest is kept."""
+    floats = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
+    return floats, [tensor for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]
+
+
+def _least(dtype: torch.dtype) -> int:
+    return 0 if dtype == torch.bool else torch.iinfo(dtype).min

@@ -1,0 +1,135 @@
+"""A run in which no client comes back finite ends, with an error that says whether data, loss or rate is at fault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import processes, seeding
+from lightning_fedhpo.executors.sequential import SequentialExecutor, all_finite
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.population import Population
+from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.types import Job
+
+PATIENCE = 3
+"""So many rounds in a row without a finite client end a run that has trained before."""
+AT_ONCE = 512
+"""Examples that are looked at together."""
+
+
+class DivergedError(ValueError):
+    """No client comes back with a loss and weights that are finite."""
+
+
+def check(
+    records: Records,
+    executor: SequentialExecutor,
+    arms: Population,
+    jobs: Sequence[Job],
+    search: Search | None,
+    monitor: str | None,
+) -> None:
+    """Raise where no client was finite in all rounds so far, or in the last few.
+
+    Args:
+        records: The books, with the last round closed.
+        executor: Runs jobs.
+        arms: The run's arms, which rounds without a finite client leave as they are.
+        jobs: The last round's.
+        search: The run's search.
+        monitor: The score of clients, None without.
+    """
+    if records.trained or not jobs:
+        return
+    rounds, total = records.barren, records.rounds
+    if rounds < min(PATIENCE, total):
+        return
+    with processes.together("the look for what is at fault"), seeding.preserved():
+        is_rate, reason = _fault(executor, arms.best, jobs, rounds == total, monitor)
+    if is_rate and search is not None and search.keeps_start:
+        # The search learns from an arm with too high a rate, as long as others have trained or are to come.
+        alone = len({job.arm for job in jobs}) == 1
+        if rounds < total or (alone and not search.done(arms)):
+            return
+    which = "round 0" if total == 1 else f"the last {rounds} rounds"
+    raise DivergedError(f"no client of {which} came back with a loss and weights that are finite: {reason}")
+
+
+def _fault(
+    executor: SequentialExecutor, arm: Arm, jobs: Sequence[Job], untrained: bool, monitor: str | None
+) -> tuple[bool, str]:
+    """Return whether a rate is at fault, and what to say of the fault."""
+    splits = ["train"] if monitor is None else ["train", "val"]
+    clients = sorted({job.client for job in jobs})
+    try:
+        sick = [client for client in clients if not all(_finite_examples(executor, client, split) for split in splits)]
+        job = next((job for job in jobs if job.client not in sick), None)
+        if job is None:
+            names = f"{', '.join(map(str, sick[:5]))}{', ...' if len(sick) > 5 else ''}"
+            return False, (
+                f"the data is at fault. All {len(clients)} clients (clients {names}) have examples with values that "
+                "are not finite: clean them."
+            )
+        finite, used = _finite_loss(executor, arm, job, monitor)
+    except Exception as error:  # as clients' own, which `on_error="drop"` goes on without
+        return False, f"a client raises {type(error).__name__}: {error}."
+    besides = f" Besides, {len(sick)} of {len(clients)} clients have values that are not finite." if sick else ""
+    if untrained and not finite:
+        return False, (
+            f"the loss is at fault. Client {job.client}'s data is finite, and its loss, gradient or score is not, at "
+            f"the untrained weights: look for a logarithm, a root or a division of zero.{besides}"
+        )
+    rate = f"client {job.client} has lr={used['lr']!r}" if "lr" in used else f"client {job.client} has {used}"
+    where = "the rate" if untrained else f"a rate, the clients' or the server's (lr={arm.server.get('lr')!r}),"
+    return True, (
+        f"{where} is at fault. Data and loss are finite before training, and {rate}: lower it, or the upper end of its "
+        f"space.{besides}"
+    )
+
+
+def _finite_examples(executor: SequentialExecutor, client: int, split: str) -> bool:
+    examples = executor.data.examples(client, split)
+    starts = range(0, len(examples), AT_ONCE)
+    batches = (examples.slice(start, min(start + AT_ONCE, len(examples))) for start in starts)
+    return all(bool(tensor.isfinite().all()) for batch in batches for tensor in _tensors(batch))
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping | list | tuple):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(part)
+
+
+def _finite_loss(
+    executor: SequentialExecutor, arm: Arm, job: Job, monitor: str | None
+) -> tuple[bool, Mapping[str, object]]:
+    """Return whether a client's loss and score are finite at the arm's weights, and the values in force.
+
+    It trains with a rate of zero: a gradient that is not finite spoils the weights all the same.
+    """
+    local, data = executor.local, executor.data
+    with executor.rewound():
+        used = executor.prepare(job, arm)
+        for optimizer in local.trainer.optimizers:
+            for group in optimizer.param_groups:
+                if "lr" in group:
+                    group["lr"] = 0.0
+        size, draw = executor.binding.settings.batch_size, torch.Generator().manual_seed(0)
+        # A schedule sets another rate after the first step.
+        steps = 1 if local.trainer.lr_scheduler_configs else None
+        local.train(data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
+        local.recorder.finish()
+        finite = all_finite(executor.state.weights)
+        val = data.examples(job.client, "val")
+        if finite and monitor is not None and len(val):
+            finite = math.isfinite(executor.evaluate(val)[monitor])
+    executor.show(arm)
+    return finite, used

@@ -1,0 +1,117 @@
+"""What a checkpoint must agree with: the settings that decide what a run computes, as plain values.
+
+What may differ is left out: how long the run is, where and by which executor it runs, what it shows and writes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal
+
+import numpy as np
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
+
+from lightning_fedhpo._lightning import AnyTrainer
+from lightning_fedhpo.binding.binding import dropouts
+from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.data.federation import FederatedData
+
+TRAINER = (
+    "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "accumulate_grad_batches",
+    "limit_train_batches",
+    "limit_val_batches",
+)
+DATA = ("batch_size", "eval_batch_size", "drop_last")
+
+OnDifference = Literal["raise", "warn"]
+
+
+def of_settings(trainer: AnyTrainer, data: FederatedData) -> dict[str, Any]:
+    """Return the Trainer's and the data's settings that change local training."""
+    return {
+        "trainer": {name: plain(getattr(trainer, name)) for name in TRAINER},
+        "data": {name: plain(getattr(data, name)) for name in DATA},
+    }
+
+
+def of_module(module: LightningModule, tuned: Collection[str]) -> dict[str, Any]:
+    """Return a module's own hyperparameters and dropout probabilities, without what is tuned."""
+    hparams = {name: plain(value) for name, value in module.hparams.items() if f"hparams.{name}" not in tuned}
+    layers = dropouts(module) if "dropout" not in tuned else []
+    return {"hparams": hparams, "dropout": [plain(getattr(layer, name)) for layer, name in layers]}
+
+
+def of_optimizers(local: LocalOptimizers) -> dict[str, Any]:
+    """Return the optimizers and schedulers as the module's author made them."""
+    optimizers = zip(local.optimizers, local.own, strict=True)
+    return {
+        "optimizers": [{"class": type(one).__name__, "groups": plain(groups)} for one, groups in optimizers],
+        "schedulers": [{"class": type(one).__name__, **plain(one.state_dict())} for one in local.schedulers],
+    }
+
+
+def check(
+    saved: Mapping[str, Any], present: Mapping[str, Any], on_difference: OnDifference, lost: Sequence[Callback] = ()
+) -> None:
+    """Refuse a checkpoint of another run than this one continues, or warn of it.
+
+    Args:
+        saved: What the checkpoint says.
+        present: What is so here; what has no place in it is not compared.
+        on_difference: Whether to raise or to warn.
+        lost: The tuner or search whose state the checkpoint lacks.
+    """
+    lines = [line for name in present for line in differences(saved.get(name), present[name], name)]
+    lines += [f"{type(callback).__name__}: no state there, one is needed here" for callback in lost]
+    if not lines:
+        return
+    told = "the checkpoint belongs to another run:" + "".join(f"\n- {line}" for line in lines)
+    if on_difference == "raise":
+        raise ValueError(
+            f"{told}\nResume with the same settings, or start anew without it. "
+            "FederatedLoop(on_difference='warn') goes on all the same."
+        )
+    rank_zero_warn(f"{told}\nThe run goes on all the same.")
+
+
+def differences(saved: Any, present: Any, place: str) -> list[str]:
+    """Name what differs, with both values.
+
+    >>> differences({"lr": 0.1, "betas": [0.9, 0.99]}, {"lr": 0.1, "betas": [0.9, 0.999]}, "Adam")
+    ['Adam.betas.1: 0.99 there, 0.999 here']
+    """
+    if isinstance(saved, list) and isinstance(present, list) and len(saved) == len(present):
+        saved, present = dict(enumerate(saved)), dict(enumerate(present))
+    if isinstance(saved, dict) and isinstance(present, dict):
+        names = {**saved, **present}
+        return [one for n in names for one in differences(saved.get(n), present.get(n), f"{place}.{n}")]
+    # By their text, since a limit of 1 is one batch, and one of 1.0 is all.
+    return [] if repr(saved) == repr(present) else [f"{place}: {saved!r} there, {present!r} here"]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as a checkpoint keeps it: numbers, text and containers; of anything else the class's name.
+
+    >>> plain({"betas": (0.9, np.float32(0.5)), "loss": Tensor.add})
+    {'betas': [0.9, 0.5], 'loss': '<method_descriptor>'}
+    """
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1):
+        return value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return f"<{type(value).__name__}>"

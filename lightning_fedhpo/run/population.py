@@ -1,0 +1,93 @@
+"""All arms of a run: those that live, the best of them, and how they are started and saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import Config
+
+
+class Population(Sequence[Arm]):
+    """The arms of a run, in the order in which they were started.
+
+    Args:
+        algorithm: Makes every arm's server.
+        sign: 1 where small scores are better, -1 where large ones are.
+        keeps_start: Whether arms are started after the first round, too, from the weights the run began with.
+    """
+
+    def __init__(self, algorithm: Algorithm, sign: float, keeps_start: bool) -> None:
+        self._algorithm = algorithm
+        self._sign = sign
+        self._keeps_start = keeps_start
+        self._arms: list[Arm] = []
+        self._start: tuple[list[Tensor], list[Tensor]] = [], []
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return an arm by its number."""
+        return self._arms[place]
+
+    def __len__(self) -> int:
+        return len(self._arms)
+
+    def begin_from(self, state: ModuleState) -> None:
+        """Take the module's weights as those that every arm starts from."""
+        self._start = [w.detach().clone() for w in state.weights], [b.detach().clone() for b in state.buffers]
+
+    def add(self, server: Config, client: Config, clients: Sequence[Config] = ()) -> Arm:
+        """Start an arm."""
+        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients)
+        self._arms.append(arm)
+        return arm
+
+    @property
+    def live(self) -> list[Arm]:
+        """The arms that take part in rounds."""
+        return [arm for arm in self._arms if arm.live]
+
+    @property
+    def retrained(self) -> Arm | None:
+        """The arm that trains what the search has found, once it has begun."""
+        return next((arm for arm in self._arms if arm.retrains), None)
+
+    @property
+    def best(self) -> Arm:
+        """The arm whose model is the run's: what was retrained, else the best of the search."""
+        return self.retrained or self.best_searched
+
+    @property
+    def best_searched(self) -> Arm:
+        """The arm with the best last score that was not taken out; the earlier one of equals."""
+
+        def rank(arm: Arm) -> float:
+            last = arm.scores[-1] if arm.scores else math.nan
+            return math.inf if math.isnan(last) else self._sign * last
+
+        return min((arm for arm in self._arms if arm.eliminated_at is None and not arm.retrains), key=rank)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return every arm's state, and the initial weights where they are needed again."""
+        weights, buffers = self._start if self._keeps_start else ([], [])
+        return {
+            "arms": [arm.state_dict() for arm in self._arms],
+            "weights": list(weights),
+            "buffers": list(buffers),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any], state: ModuleState) -> None:
+        """Make the arms of a checkpoint, of the same model and algorithm."""
+        self.begin_from(state)
+        if self._keeps_start:
+            self._start = list(saved["weights"]), list(saved["buffers"])
+        self._arms = []
+        for kept in saved["arms"]:
+            arm = Arm(kept["index"], self._algorithm, kept["server"], state.weights, state.buffers)
+            arm.load_state_dict(kept)
+            self._arms.append(arm)

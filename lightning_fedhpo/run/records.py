@@ -1,0 +1,153 @@
+"""What a run writes down as it goes: the ledger, the rows of rounds and jobs, and what is said of dropped clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.ledger import Ledger
+from lightning_fedhpo.run.rows import RETRAIN, Logged, by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.run.table import Cell, Table
+from lightning_fedhpo.types import ClientResult
+
+
+class Records:
+    """The books of a run.
+
+    A round's rows are kept apart until it is over: an arm that is done for good in a round that is not has its row
+    here, and a checkpoint from inside the round says so by it.
+
+    Args:
+        logged: What of the rows is logged, and how.
+
+    Attributes:
+        trained: Whether some client of the last closed round was finite.
+    """
+
+    def __init__(self, logged: Logged) -> None:
+        self._logged = logged
+        self.ledger, self.retraining = Ledger(), Ledger()
+        self.history, self.jobs = Table(), Table()
+        self.rows: dict[int, dict[str, Cell]] = {}
+        self.trained = True
+        self._dropped: list[ClientResult] = []
+
+    def book(
+        self,
+        number: int,
+        arm: Arm,
+        results: Sequence[ClientResult],
+        on_server: Mapping[str, float],
+        settings: Mapping[str, Cell],
+        models_received: int = 0,
+    ) -> None:
+        """Write down what an arm's round has cost and how it went.
+
+        Args:
+            number: The round's number.
+            arm: The arm, with its score.
+            results: Its clients'.
+            on_server: What the module logs on the server's own examples.
+            settings: The tuned values that were in force, by column.
+            models_received: How many models each job's client got, and scored, beside the one it trained.
+        """
+        size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
+        for result in results:
+            ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size * (1 + models_received))
+            ledger.evaluations += models_received * result.val_examples
+            self.jobs.append(job_row(result))
+        ledger.rounds += 1
+        self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
+        if self._logged.phases:
+            self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
+        self._dropped += [result for result in results if not result.finite]
+
+    @property
+    def spent(self) -> int:
+        """The rounds of all arms, those after the search too."""
+        return self.ledger.rounds + self.retraining.rounds
+
+    @property
+    def client_updates(self) -> int:
+        """The jobs done for good, those after the search too."""
+        return self.ledger.client_updates + self.retraining.client_updates
+
+    def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
+        """Add a tuner's figures, and what the whole run has spent by the end of the round."""
+        self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
+        if arm.retrains:
+            self.rows[arm.index] |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
+
+    def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
+        """Close a round and return what it logs.
+
+        Args:
+            best: The number of the best arm. One that rests since an earlier round has no row in this one: the first
+                row stands in for it.
+            live: How many arms go on.
+            tested: The figures of a test of the best arm.
+        """
+        row = self.rows.get(best) or next(iter(self.rows.values()))
+        row |= {"best": True, **tested}
+        for row in self.rows.values():
+            row["arms/live"] = live
+            self.history.append(row)
+        self.trained = any(row["dropped"] < row["clients"] for row in self.rows.values())  # type: ignore[operator]  # counts
+        figures = round_figures(list(self.rows.values()), self._logged)
+        self.rows = {}
+        return figures
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are closed."""
+        return self.history[-1]["round"] + 1 if len(self.history) else 0
+
+    @property
+    def barren(self) -> int:
+        """For how many rounds, up to the last closed one, no client of any arm was finite."""
+        fruitful = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
+        return self.rounds - 1 - next(fruitful, -1)
+
+    def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
+        """Yield what every closed round has logged, with the jobs done by then."""
+        for rows in by_round(self.history):
+            jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
+            yield round_figures(rows, self._logged), jobs
+
+    def warn_of_dropped(self, number: int, jobs: int) -> None:
+        """Say once a round which clients were left out, and why."""
+        failed = [result for result in self._dropped if result.error]
+        diverged = [result for result in self._dropped if not result.error]
+        self._dropped = []
+        for result in failed:
+            rank_zero_warn(f"{result.error} It is left out of the aggregate.")
+        if diverged:
+            clients = ", ".join(str(result.job.client) for result in diverged[:5])
+            rank_zero_warn(
+                f"{len(diverged)} of {jobs} clients of round {number} came back with a loss or weights that are not "
+                f"finite (clients {clients}{', ...' if len(diverged) > 5 else ''}): they are left out of the "
+                "aggregate. A smaller learning rate helps."
+            )
+
+    def which_model(self, best: Arm) -> dict[str, str]:
+        """Say which phase's model the best arm has, in a run that has two."""
+        return {"model": "retrain" if best.retrains else "search"} if self._logged.phases else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the books, as a checkpoint keeps them."""
+        return {
+            "ledger": self.ledger.as_dict(),
+            "retraining": self.retraining.as_dict(),
+            "history": self.history.state_dict(),
+            "jobs": self.jobs.state_dict(),
+            "rows": {index: dict(row) for index, row in self.rows.items()},
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take the books back."""
+        self.ledger, self.retraining = Ledger.from_dict(saved["ledger"]), Ledger.from_dict(saved["retraining"])
+        self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
+        self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}

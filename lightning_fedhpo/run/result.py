@@ -1,0 +1,113 @@
+"""What a run has found, and what it has cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.population import Population
+from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.run.trajectory import Trajectory, owners, trajectory_of
+from lightning_fedhpo.tracking import curves
+from lightning_fedhpo.tuners.base import Tuner
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a run, complete after every round.
+
+    Attributes:
+        best: ``{"client": ..., "server": ...}``: the hyperparameters to deploy, of the best arm. Where the search has
+            drawn them for each client, ``"clients"`` has every client's, by its number, and ``"client"`` what is the
+            same for all. In a run with ``retrain``, ``"model"`` says which model it holds: the ``"search"``'s, or the
+            one that was trained anew (``"retrain"``).
+        best_searched: The number of the search's best arm; another one than ``best_arm`` where that was trained anew.
+        score: The best arm's last score, in the units of the monitored value; None where nothing is monitored.
+        best_arm: The number of the best arm.
+        arms: One dict an arm: ``index``, ``client``, ``server``, ``rounds``, ``scores``, ``eliminated_at``, and
+            ``clients`` where there is one for each; ``ancestors`` says after how many rounds it became a copy of which.
+        ledger: What was spent, by name; what retraining took is not in it.
+        retraining: What retraining the best configuration took, by name; None where there was none.
+        history: One row a round and arm.
+        jobs: One row a job.
+        configs: The configurations that a tuner chooses among: one row an arm and configuration.
+    """
+
+    best: dict[str, Any]
+    score: float | None
+    best_arm: int
+    best_searched: int
+    arms: list[dict[str, Any]]
+    ledger: dict[str, int]
+    retraining: dict[str, int] | None
+    history: Table
+    jobs: Table
+    configs: Table
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The hyperparameters of the search's best arm in each of its rounds, through the arms that it came from."""
+        arm = self.arms[self.best_searched]
+        owned = owners(arm["index"], arm["rounds"], arm["ancestors"])
+        rows = trajectory_of(owned, self.history, arm["server"])
+        return [{**row, "clients": arm["clients"]} for row in rows] if "clients" in arm else rows
+
+
+def result_of(arms: Population, records: Records, tuner_of: Callable[[Arm], Tuner], binding: Binding) -> Result:
+    """Gather what a run has found by now."""
+    best, searched = arms.best, arms.best_searched
+    tuner = tuner_of(searched)
+    score = best.scores[-1] if best.scores else math.nan
+    found: list[dict[str, Any]] = [
+        {
+            "index": arm.index,
+            "client": {**arm.client, **tuner_of(arm).best(arm)},
+            "server": dict(arm.server),
+            "rounds": arm.rounds,
+            "scores": list(arm.scores),
+            "eliminated_at": arm.eliminated_at,
+            "ancestors": list(arm.ancestors),
+            **_of_clients(arm, tuner_of(arm)),
+        }
+        for arm in arms
+    ]
+    return Result(
+        best=_deployed(found[best.index], binding) | records.which_model(best),
+        score=None if math.isnan(score) else score,
+        best_arm=best.index,
+        best_searched=searched.index,
+        arms=found,
+        ledger=records.ledger.as_dict(),
+        retraining=records.retraining.as_dict() if arms.retrained is not None else None,
+        history=records.history,
+        jobs=records.jobs,
+        configs=curves.configurations(tuner, arms),
+    )
+
+
+def _of_clients(arm: Arm, tuner: Tuner) -> dict[str, Any]:
+    """Return each client's configuration, under the name it has in a result; nothing where all are alike."""
+    clients = clients_of(arm, tuner)
+    return {"clients": dict(enumerate(clients))} if clients else {}
+
+
+def clients_of(arm: Arm, tuner: Tuner) -> list[dict[str, Any]]:
+    """Return the configuration that each client is to have, where search or tuner have one for each."""
+    own = [dict(config) for config in tuner.clients(arm)] or [{} for _ in arm.clients]
+    return [{**arm.config_of(client), **tuner.best(arm), **config} for client, config in enumerate(own)]
+
+
+def _deployed(arm: Mapping[str, Any], binding: Binding) -> dict[str, dict[Any, Any]]:
+    """Return an arm's hyperparameters as they are in force; ``client`` is without what each client has its own of."""
+    client = binding.in_force(arm["client"])
+    if "clients" not in arm:
+        return {"client": client, "server": dict(arm["server"])}
+    clients = {number: binding.in_force(config) for number, config in arm["clients"].items()}
+    own = set().union(*arm["clients"].values()) - set(arm["client"])
+    shared = {name: value for name, value in client.items() if name not in own}
+    return {"client": shared, "server": dict(arm["server"]), "clients": clients}

@@ -1,0 +1,156 @@
+"""What the results of a round amount to: its score, its means, its rows in the tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.ledger import Ledger
+from lightning_fedhpo.run.scores import weighted_mean
+from lightning_fedhpo.run.table import Cell, Table
+from lightning_fedhpo.types import ClientResult
+
+RETRAIN = "retrain/"
+"""Prefix of what is logged while the best configuration is trained anew."""
+OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
+"""Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
+
+
+def round_score(results: Sequence[ClientResult], target: str) -> float:
+    """Return ``sum v_i L_i``: the cohort's score, weighted by validation examples.
+
+    Clients without validation examples have no score, and those whose score is not finite are left out, as they are
+    left out of the aggregate. A cohort without any score has nan.
+    """
+    scored = [
+        (score, float(result.val_examples))
+        for result in results
+        if result.finite
+        and (score := result.score_before if target == "global" else result.score_after) is not None
+        and math.isfinite(score)
+    ]
+    return weighted_mean([score for score, _ in scored], [weight for _, weight in scored])
+
+
+def mean_metrics(results: Sequence[ClientResult], which: Literal["before", "after", "train"]) -> dict[str, float]:
+    """Return the cohort's mean of everything that was logged, by examples."""
+    kept = [result for result in results if result.finite]
+    names = dict.fromkeys(name for result in kept for name in getattr(result, which))
+    means = {}
+    for name in names:
+        with_it = [result for result in kept if name in getattr(result, which)]
+        weights = [float(r.train_examples if which == "train" else r.val_examples) for r in with_it]
+        means[name] = weighted_mean([getattr(result, which)[name] for result in with_it], weights)
+    return means
+
+
+def job_row(result: ClientResult) -> dict[str, Cell]:
+    """Return a job's row: where it ran, with which values in force, what came out."""
+    job = result.job
+    return {
+        "round": job.round,
+        "arm": job.arm,
+        "client": job.client,
+        "config": job.index,
+        **(result.used or _plain(job.config)),
+        "train_examples": result.train_examples,
+        "val_examples": result.val_examples,
+        "score_before": result.score_before,
+        "score_after": result.score_after,
+        "local_steps": result.local_steps,
+        "dropped": not result.finite,
+    }
+
+
+def round_row(
+    number: int, arm: Arm, results: Sequence[ClientResult], on_server: Mapping[str, float], settings: Mapping[str, Cell]
+) -> dict[str, Cell]:
+    """Return an arm's row of a round: its score, the tuned values in force, the cohort's means and the server's."""
+    return {
+        "round": number,
+        "arm": arm.index,
+        "score": arm.scores[-1],
+        "best": False,
+        "clients": len(results),
+        "dropped": sum(not result.finite for result in results),
+        **settings,
+        **{f"val/{name}_server": value for name, value in on_server.items()},
+        **{f"val/{name}": value for name, value in mean_metrics(results, "before").items()},
+        **{f"val/{name}_personalized": value for name, value in mean_metrics(results, "after").items()},
+        **{f"train/{name}": value for name, value in mean_metrics(results, "train").items()},
+    }
+
+
+def ledger_row(ledger: Ledger) -> dict[str, Cell]:
+    """Return what the whole run has spent, as columns."""
+    return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What a run logs of its rows.
+
+    Attributes:
+        monitor: The name of the score, None without scores.
+        target: Whether the score is that of personalized models, of global ones, or of these on the server's examples.
+        every_arm: Whether each arm's figures are logged, under ``arm/<i>/``, and not only the best one's.
+        phases: Whether a search is followed by training what it has found, so that rows say which they belong to.
+    """
+
+    monitor: str | None
+    target: str
+    every_arm: bool = False
+    phases: bool = False
+
+
+def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[str, float]:
+    """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
+
+    What local training logged keeps the name its author gave it, and so do the cohort's means of what validation
+    logged for the models that are the target: early stopping and checkpoints can watch any of them.
+    """
+    best = next(row for row in rows if row["best"])
+    figures: dict[str, Cell] = {"round": best["round"]}
+    figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
+    figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
+    figures |= _of_target(best, logged.target)
+    for row in rows if logged.every_arm else ():
+        figures |= {
+            f"arm/{row['arm']}/{name.removeprefix('train/')}": value
+            for name, value in row.items()
+            if "/" in name and not name.startswith(OF_THE_RUN)
+        }
+    if best.get("phase") == "retrain":
+        kept = {"round", *_of_target(best, logged.target)}
+        figures = {n if n in kept or n.startswith(RETRAIN) else f"{RETRAIN}{n}": v for n, v in figures.items()}
+    # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
+    if logged.monitor is not None:
+        figures.pop(logged.monitor, None)
+        if best["score"] == best["score"] or best["dropped"]:
+            figures[logged.monitor] = best["score"]
+    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+
+
+def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
+    """Return the means of what validation logged under the names that the module's author gave them."""
+    end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
+    names = [name for name in row if name.startswith("val/") and name.endswith(end)]
+    return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}
+
+
+def by_round(history: Table) -> Iterator[list[dict[str, Cell]]]:
+    """Yield the rows of every round.
+
+    >>> [len(rows) for rows in by_round(Table({"round": [0, 0, 1], "arm": [0, 1, 0]}))]
+    [2, 1]
+    """
+    for _, rows in groupby(history, key=lambda row: row["round"]):
+        yield list(rows)
+
+
+def _plain(config: Mapping[str, Cell]) -> dict[str, Cell]:
+    return dict(config)

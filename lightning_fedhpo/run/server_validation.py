@@ -1,0 +1,79 @@
+"""The server's own validation set: every arm's global model is scored on it, after aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.data.datamodule import source_of
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.fingerprint import fingerprint_of
+from lightning_fedhpo.data.splits import Split, whole
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import Config
+
+
+def server_split(server_data: Any, federation: FederatedData) -> Split | None:
+    """Return the server's examples: those given to the loop, else those that the federation has held out."""
+    if server_data is None:
+        return federation.server
+    if isinstance(server_data, DataLoader):
+        return whole(source_of(server_data, "`server_data`"))
+    return federation.as_server(server_data)
+
+
+class ServerValidation:
+    """Runs the module's ``validation_step`` on examples that belong to no single client.
+
+    Args:
+        split: The examples, as those of client 0.
+        seed: The run's.
+        executor: Returns the run's executor, which has the module.
+    """
+
+    def __init__(self, split: Split, seed: int, executor: Callable[[], SequentialExecutor]) -> None:
+        self.examples = split.examples(0)
+        self.batch_size = split.source.batch_size
+        self.executor = executor
+        self.fingerprint = fingerprint_of(split)
+        self._seed = seed
+
+    def score(self, arm: Arm, config: Config) -> dict[str, float]:
+        """Return what the module logs for an arm's global model.
+
+        Args:
+            arm: The arm.
+            config: The clients' hyperparameters, for those that the module's own validation reads.
+        """
+        return self.run(arm.weights, arm.buffers, None, config)
+
+    def run(
+        self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
+    ) -> dict[str, float]:
+        """Return what the module logs with some weights, to which its own are set."""
+        executor = self.executor()
+        executor.state.begin()
+        executor.state.load(weights, buffers, personal)
+        executor.binding.apply(config)
+        seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
+        try:
+            return executor.evaluate(self.examples, self.batch_size)
+        finally:
+            executor.state.end()
+
+    def differentiate(self, recorder: Recorder) -> dict[str, float]:
+        """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
+        executor = self.executor()
+        executor.state.begin()
+        executor.binding.restore()  # and not the last job's values, which the validation may read
+        seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
+        try:
+            return executor.differentiate(self.examples, recorder, self.batch_size)
+        finally:
+            executor.state.end()

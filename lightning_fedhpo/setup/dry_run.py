@@ -1,0 +1,178 @@
+"""The trial of a module before the first round: one client trains, and everything is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.client.module_state import is_cache, named_state, slot
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.executors.sequential import SequentialExecutor, all_finite
+from lightning_fedhpo.executors.settings import Sequential, Setting
+from lightning_fedhpo.setup.effect_check import Outcome
+from lightning_fedhpo.types import Config
+
+TRIAL_STEPS = 3
+"""Steps of a trial: momentum shows in the second, a proximal term too."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The run's settings that its preparation needs.
+
+    Attributes:
+        seed: The run's.
+        epochs: Local epochs where nobody sets them.
+        monitor: The score.
+        on_error: What becomes of a client that raises.
+        verify: Whether hyperparameters are proved.
+        executor: What is to run the jobs.
+        jobs: Jobs of a round, about.
+        updates: Jobs of the whole run, at most; None where nobody knows.
+        alike: What a checkpoint knows of results side by side: whether they are the same; None where nobody has looked.
+    """
+
+    seed: int
+    epochs: int
+    monitor: str | None
+    on_error: Literal["raise", "drop"]
+    verify: bool
+    executor: Setting = Sequential()
+    jobs: int = 1
+    updates: int | None = 1
+    alike: bool | None = None
+
+
+class ClientError(RuntimeError):
+    """A client's training has raised."""
+
+
+class Trial:
+    """Trains one client for a few steps, always from the same start with the same randomness.
+
+    Args:
+        executor: Trains.
+        data: The federation.
+        settings: The run's.
+        start: All of the module's tensors as they are before anybody trains.
+        longest: The epochs of a full training: as many as a client may get, and two at least.
+        limit: The Trainer's limit on an epoch's batches.
+    """
+
+    def __init__(
+        self,
+        executor: SequentialExecutor,
+        data: FederatedData,
+        settings: Settings,
+        start: dict[str, torch.Tensor],
+        longest: int,
+        limit: int | float,
+    ) -> None:
+        self._executor = executor
+        self._data = data
+        self._client = 0
+        self._settings = settings
+        self._start = start
+        self._longest = longest
+        self._limit = limit
+
+    def choose(self, clients: Sequence[int], config: Config) -> list[str]:
+        """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
+
+        A client that diverges proves nothing: whatever is tuned, it ends in nan. One that raises is passed over where
+        the run would go on without it.
+        """
+        for client in clients:
+            self._client, last = client, client == clients[-1]
+            try:
+                (weights, _), changed = self.run(config)
+            except ClientError:
+                if last or self._settings.on_error == "raise":
+                    raise
+                continue
+            if last or all_finite(weights):
+                break
+        return changed
+
+    def outcome(self, config: Config, full: bool) -> Outcome | None:
+        """Return what a few steps, or a full training, lead to; None where it fails and the run would go on."""
+        try:
+            return self.run(config, full)[0]
+        except ClientError:
+            if self._settings.on_error == "raise":
+                raise
+            return None
+
+    def run(self, config: Config, full: bool = False) -> tuple[Outcome, list[str]]:
+        """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
+        executor, local = self._executor, self._executor.local
+        module, monitor = local.module, self._settings.monitor
+        executor.state.traces.begin()
+        arm = executor.untrained_arm()
+        arm.rounds = 1  # where a rate that falls over rounds has fallen
+        executor.receive(arm, self._client, config)
+        draw = seeding.key(self._settings.seed, seeding.BATCHES)
+        seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
+        executor.state.traces.seed(draw)
+        generator = torch.Generator().manual_seed(draw)
+        batch_size = executor.binding.settings.batch_size
+        steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
+        examples = self._data.examples(self._client, "train")
+        try:
+            scores: dict[str, float] = {}
+            try:
+                if full:
+                    val = self._data.examples(self._client, "val") if local.watches_validation else None
+                    local.train(examples, self._longest, batch_size, generator, self._limit, val=val)
+                else:
+                    local.train(examples, steps, batch_size, generator, max_steps=steps)
+                local.recorder.finish()
+                if monitor is not None:
+                    scores = local.evaluate(self._data.examples(self._client, "val"), limit=1)
+            except MisconfigurationException:
+                raise  # the module's fault, whoever the client is
+            except Exception as error:
+                raise ClientError(
+                    f"client {self._client} failed before the first round, when the module was tried with "
+                    f"{dict(config)}: {type(error).__name__}: {error}"
+                ) from error
+            if monitor is not None and monitor not in scores:
+                raise ValueError(
+                    f"`monitor={monitor!r}` is not among what `validation_step` logs or returns: "
+                    f"{', '.join(scores) or 'nothing'}. Name one of these, or log it."
+                )
+            weights = [tensor.detach().clone() for tensor in executor.state.weights]
+            changed = [
+                name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
+            ]
+        finally:
+            executor.state.traces.end()
+            executor.state.traces.wipe()
+            with torch.no_grad():
+                for name, tensor, _ in named_state(module):
+                    if self._known(name, tensor):
+                        tensor.copy_(self._start[name])
+                        tensor.grad = None
+                    elif name in self._start and is_cache(module, name):
+                        owner, key = slot(module, name)
+                        owner[key] = self._start[name].clone()
+        return (weights, scores), changed
+
+    def _differs(self, name: str, tensor: torch.Tensor) -> bool:
+        if self._known(name, tensor):
+            start = self._start[name]
+            return bool(((tensor != start) & ~(tensor.isnan() & start.isnan())).any())
+        if not is_cache(self._executor.local.module, name):
+            raise ValueError(
+                f"buffer {name!r} must have its shape before clients train, it has {tuple(tensor.shape)} only "
+                "afterwards: register it in `__init__`, or with persistent=False if it is only a cache."
+            )
+        return False
+
+    def _known(self, name: str, tensor: torch.Tensor) -> bool:
+        return name in self._start and self._start[name].shape == tensor.shape

@@ -1,0 +1,97 @@
+"""Proof that every tuned hyperparameter takes effect: train with two of its values and compare.
+
+Published systems have searched a proximal term that never reached the loss. Reading a value back shows that it was
+set; that it *does* something only shows in what training leaves behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import ClientResult, Config, Job
+
+Outcome = tuple[list[Tensor], dict[str, float]]
+"""The weights after some steps, and the scores."""
+
+
+def same(first: Outcome, second: Outcome) -> bool:
+    """Whether two trainings cannot be told apart, bit for bit; nan counts as equal to nan.
+
+    >>> same(([torch.ones(1)], {"loss": 1.0}), ([torch.ones(1)], {"loss": 1.0}))
+    True
+    """
+    tensors = zip(first[0], second[0], strict=True)
+    return repr(first[1]) == repr(second[1]) and all(_equal(one, other) for one, other in tensors)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _finite(outcome: Outcome) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in outcome[0])
+
+
+def check_effect(
+    name: str, values: tuple[Any, Any], bases: Sequence[Config], train: Callable[[Config, bool], Outcome | None]
+) -> None:
+    """Raise where two values of a hyperparameter lead to the very same client.
+
+    A few steps show most hyperparameters. Some show only beside certain values of others (``nesterov`` beside a
+    momentum), or late (a learning rate whose warm-up begins at zero): one is refused only when it shows neither beside
+    any of several configurations nor in full trainings.
+
+    Args:
+        name: The hyperparameter.
+        values: Two values that ought to differ in effect.
+        bases: Configurations around them, the likeliest to show an effect first.
+        train: Trains a client from the same start with the same randomness, a few steps or in full; returns None
+            where that fails.
+    """
+    distinct = [base for place, base in enumerate(bases) if base not in bases[:place]]
+    alike = False
+    for full in (False, True):
+        for base in distinct:
+            first, second = (train({**base, name: value}, full) for value in values)
+            if first is None or second is None:
+                continue
+            if not same(first, second):
+                return
+            alike = alike or _finite(first)  # two that diverge are alike whatever is tuned
+    if not alike:
+        return
+    raise ValueError(
+        f"hyperparameter {name!r} takes no effect: a client trained with {values[0]!r} is the same, bit for bit, "
+        f"as one trained with {values[1]!r}. It may be read only when the module is built, or be overwritten. Tune "
+        "what is used while training, or switch the proof off with FederatedLoop(verify=False)."
+    )
+
+
+SERVER_ROUNDS = 3
+"""Aggregations in which a server hyperparameter has to show: momentum shows in the second, decay too."""
+
+
+def check_server_effect(algorithm: Algorithm, name: str, values: tuple[Any, Any], weights: Sequence[Tensor]) -> None:
+    """Raise where two values of a server hyperparameter lead to the very same model, from the same clients' models."""
+    first, second = (_aggregated(algorithm, {name: value}, weights) for value in values)
+    if same((first, {}), (second, {})):
+        raise ValueError(
+            f"server hyperparameter {name!r} takes no effect: {SERVER_ROUNDS} aggregations of "
+            f"{type(algorithm).__name__} with {values[0]!r} give the same model, bit for bit, as with {values[1]!r}. "
+            "Return it from `server_options`, or leave it out of the space."
+        )
+
+
+def _aggregated(algorithm: Algorithm, server: Config, weights: Sequence[Tensor]) -> list[Tensor]:
+    arm, draw = Arm(0, algorithm, server, weights), torch.Generator().manual_seed(0)
+    for number in range(SERVER_ROUNDS):
+        model = [w.detach() + 0.1 * torch.randn(w.shape, generator=draw).to(w) for w in weights]
+        arm.add(ClientResult(Job(number, 0, 0, {}), model, (), (), {}, 1, 0, 1, 1, 0, None, None), 1.0)
+        algorithm.aggregate(arm)
+    return [weight.detach() for weight in arm.weights]

@@ -1,0 +1,257 @@
+"""Search spaces: the hyperparameters that are tuned, and what each of them may be.
+
+A space has two parts, as in FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021): what the clients
+train with (``client``) and what the server aggregates with (``server``). A config is one point of a part, a plain dict.
+
+Every draw goes through the names in the order they were given and takes one ``rng.random()`` for each, whatever its
+dimension, so a change to one dimension moves no other name's draw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from lightning_fedhpo.arguments import is_number, is_whole, shown
+from lightning_fedhpo.space.categorical import Choice
+from lightning_fedhpo.space.dimensions import Dimension, Float, Int, Value
+
+__all__ = ["Choice", "Config", "Dimension", "Float", "Int", "Part", "SearchSpace", "Value", "dimension"]
+
+Config: TypeAlias = dict[str, Value]
+Part: TypeAlias = Literal["client", "server"]
+
+_PARTS: tuple[Part, ...] = ("client", "server")
+_KINDS: dict[str, Callable[[Mapping[str, Any]], Dimension[Any]]] = {
+    "choice": Choice.from_dict,
+    "float": Float.from_dict,
+    "int": Int.from_dict,
+}
+
+
+def dimension(spec: object) -> Dimension[Any]:
+    """Return the dimension that a mapping describes: a ``type`` (or Hydra's ``_target_``) and constructor arguments.
+
+    A dimension is returned as it is.
+
+    >>> dimension({"type": "float", "low": 0.1, "high": 10.0, "log": True})
+    Float(0.1, 10.0, log=True)
+    """
+    if isinstance(spec, Dimension):
+        return spec
+    if not isinstance(spec, Mapping):
+        raise TypeError(f"A dimension is a Float, Int or Choice, or a mapping with a `type`, got {shown(spec)}.")
+    kind = str(spec.get("type", spec.get("_target_"))).rpartition(".")[2].lower()
+    if kind not in _KINDS:
+        raise ValueError(f"The `type` of a dimension is one of {sorted(_KINDS)}, got {dict(spec)!r}.")
+    return _KINDS[kind](spec)
+
+
+def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
+    """Return the dimensions of one part, with the hyperparameter's name in the error if one is wrong."""
+    if not isinstance(entries, Mapping):
+        raise TypeError(f"The {part} part of a space maps names to dimensions, got {shown(entries)}.")
+    found = {}
+    for name, spec in entries.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"The name of a hyperparameter is a text that is not empty, got {shown(name)} in {part}.")
+        try:
+            found[name] = dimension(spec)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{part}.{name}: {error}") from error
+    return found
+
+
+class SearchSpace:
+    """The hyperparameters that are tuned, of the clients and of the server.
+
+    A space cannot be changed. Two spaces are equal if the same names have equal dimensions in the same order: then they
+    draw the same configs.
+
+    Args:
+        client: Dimensions of the hyperparameters of local training, by name; also as mappings with a ``type``.
+        server: Dimensions of the hyperparameters of aggregation.
+
+    >>> space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5)})
+    >>> config = space.sample(np.random.default_rng(0))
+    >>> space.contains(config), space.clip({"lr": 7.0, "epochs": 3})
+    (True, {'lr': 1.0, 'epochs': 3})
+    >>> space | SearchSpace(server={"momentum": Choice([0.0, 0.9])})
+    SearchSpace(client={'lr': Float(0.0001, 1.0, log=True), 'epochs': Int(1, 5)},
+                server={'momentum': Choice([0.0, 0.9])})
+    """
+
+    def __init__(self, client: Mapping[str, Any] | None = None, server: Mapping[str, Any] | None = None) -> None:
+        # Plain dicts inside, because a mapping proxy can neither be pickled nor copied.
+        self._client = _dimensions("client", {} if client is None else client)
+        self._server = _dimensions("server", {} if server is None else server)
+
+    @property
+    def client(self) -> Mapping[str, Dimension[Any]]:
+        """The dimensions of local training, in the order given, read-only."""
+        return MappingProxyType(self._client)
+
+    @property
+    def server(self) -> Mapping[str, Dimension[Any]]:
+        """The dimensions of aggregation, in the order given, read-only."""
+        return MappingProxyType(self._server)
+
+    def part(self, part: Part) -> Mapping[str, Dimension[Any]]:
+        """Return the dimensions of the part with this name."""
+        if part not in _PARTS:
+            raise ValueError(f"The part of a space is one of {list(_PARTS)}, got {part!r}.")
+        return self.client if part == "client" else self.server
+
+    def check(self, config: Mapping[str, Any], part: Part = "client") -> None:
+        """Raise if the config is no point of the part: names unknown or missing, or a value outside."""
+        self._check_names(config, part)
+        for name, dimension_ in self.part(part).items():
+            if config[name] not in dimension_:
+                raise ValueError(
+                    f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}: clip() moves it inside."
+                )
+
+    def _check_names(self, config: Mapping[str, Any], part: Part) -> None:
+        dimensions = self.part(part)
+        unknown = [name for name in config if name not in dimensions]
+        missing = [name for name in dimensions if name not in config]
+        if unknown or missing:
+            problem = f"unknown {unknown}" * bool(unknown) + " and " * bool(unknown and missing)
+            problem += f"missing {missing}" * bool(missing)
+            raise ValueError(f"A {part} config must have exactly the names {list(dimensions)}, got {problem}.")
+
+    def contains(self, config: Mapping[str, Any], part: Part = "client") -> bool:
+        """Say whether the config is a point of the part: all its names, no other, and every value inside."""
+        dimensions = self.part(part)
+        return config.keys() == dimensions.keys() and all(config[name] in dimensions[name] for name in dimensions)
+
+    def clip(self, config: Mapping[str, Any], part: Part = "client") -> Config:
+        """Return the config with every value moved to the nearest one inside."""
+        self._check_names(config, part)
+        return {name: dimension_.clip(config[name]) for name, dimension_ in self.part(part).items()}
+
+    def sample(self, rng: np.random.Generator, part: Part = "client") -> Config:
+        """Draw a config, uniform on every dimension's scale."""
+        return {name: dimension_.sample(rng) for name, dimension_ in self.part(part).items()}
+
+    def around(self, config: Mapping[str, Any], epsilon: float, part: Part = "client") -> SearchSpace:
+        """Return the space with one part narrowed to the neighbourhood of a config."""
+        self.check(config, part)
+        near = {name: dimension_.around(config[name], epsilon) for name, dimension_ in self.part(part).items()}
+        return SearchSpace(**({"client": self._client, "server": self._server} | {part: near}))
+
+    def perturb(
+        self, config: Mapping[str, Any], epsilon: float, rng: np.random.Generator, part: Part = "client"
+    ) -> Config:
+        """Draw a config from the neighbourhood of this one."""
+        return self.around(config, epsilon, part).sample(rng, part)
+
+    def neighbourhood(self, rng: np.random.Generator, k: int, epsilon: float, part: Part = "client") -> list[Config]:
+        """Draw FedEx's k configs: the first from the whole part, the others from the neighbourhood of the first."""
+        if not is_whole(k) or k < 1:
+            raise ValueError(f"A neighbourhood has a whole number of configs, at least 1, got k={k!r}.")
+        first = self.sample(rng, part)
+        near = self.around(first, epsilon, part)
+        return [first, *(near.sample(rng, part) for _ in range(k - 1))]
+
+    def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
+        """Return the smallest and the largest value of a hyperparameter, None where there is only one.
+
+        Of options that are not all numbers it is the first and the last.
+
+        >>> space = SearchSpace(client={"epochs": Choice([3, 1, 5, 2]), "seed": Choice([0]), "act": Choice(["b", "a"])})
+        >>> space.ends("epochs"), space.ends("seed"), space.ends("act")
+        ((1, 5), None, ('b', 'a'))
+        """
+        dimension_ = self.part(part)[name]
+        if isinstance(dimension_, Choice):
+            options = dimension_.options
+            values = sorted(options) if all(map(is_number, options)) else options  # type: ignore[type-var]  # numbers
+        else:
+            values = dimension_.grid(2)
+        return None if len(values) == 1 else (values[0], values[-1])
+
+    def edges(self, name: str, part: Part = "client") -> list[Value]:
+        """Return the values by which to find out whether all values of a hyperparameter can be set.
+
+        They are all options, or both bounds; of real numbers one more, which is not whole where the bounds are.
+
+        >>> SearchSpace(client={"lr": Float(1.0, 3.0), "epochs": Int(1, 5)}).edges("epochs")
+        [1, 5]
+        """
+        dimension_ = self.part(part)[name]
+        if isinstance(dimension_, Choice):
+            return list(dimension_.options)
+        inner = [dimension_.quantile(0.381966)] if isinstance(dimension_, Float) else []
+        return list(dict.fromkeys([*dimension_.grid(2), *inner]))
+
+    def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
+        """Return a space with the hyperparameters of all: this one's first, then what each of the others adds.
+
+        A name may come up twice with the same dimension. With different ones it is an error, or, with ``override``, the
+        last one is taken.
+        """
+        parts = {part: dict(self.part(part)) for part in _PARTS}
+        for other in others:
+            for part, found in parts.items():
+                for name, dimension_ in other.part(part).items():
+                    if not override and found.get(name, dimension_) != dimension_:
+                        both = f"{found[name]!r} and {dimension_!r} for {part}.{name}"
+                        raise ValueError(
+                            f"A name has one dimension, got {both}: drop one, or merge with override=True."
+                        )
+                    found[name] = dimension_
+        return SearchSpace(parts["client"], parts["server"])
+
+    def __or__(self, other: SearchSpace) -> SearchSpace:
+        return self.merge(other) if isinstance(other, SearchSpace) else NotImplemented
+
+    @classmethod
+    def compose(cls, *pieces: SearchSpace | Mapping[str, Any], override: bool = False) -> SearchSpace:
+        """Return the merger of spaces, or of mappings with ``client`` and ``server``; Hydra can call it by its path.
+
+        >>> SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, {"server": {"lr": Float(0.5, 2.0)}})
+        SearchSpace(client={'lr': Float(0.1, 1.0)}, server={'lr': Float(0.5, 2.0)})
+        """
+        spaces = [piece if isinstance(piece, SearchSpace) else cls.from_dict(piece) for piece in pieces]
+        return cls().merge(*spaces, override=override)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the space as JSON holds it."""
+        return {part: {name: d.to_dict() for name, d in self.part(part).items()} for part in _PARTS}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SearchSpace:
+        """Return the space that ``to_dict`` wrote, or that a YAML file describes in the same way."""
+        if not isinstance(data, Mapping) or (set(data) - {*_PARTS, "_target_"}):
+            raise ValueError(f"A space is a mapping with `client` and `server`, got {data!r}.")
+        return cls(client=data.get("client"), server=data.get("server"))
+
+    def to_json(self) -> str:
+        """Return the space as JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> SearchSpace:
+        """Return the space that ``to_json`` wrote.
+
+        >>> space = SearchSpace(server={"lr": Float(0.1, 10.0, log=True)})
+        >>> SearchSpace.from_json(space.to_json()) == space
+        True
+        """
+        return cls.from_dict(json.loads(text))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SearchSpace) and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        parts = [f"{part}={dict(self.part(part))!r}" for part in _PARTS if self.part(part)]
+        return f"SearchSpace({', '.join(parts)})"

@@ -1,0 +1,36 @@
+"""What authors of new tuners, algorithms and searches test theirs with: a toy federation, and the contracts.
+
+Shipped with the package. The contracts are plain functions that raise ``AssertionError``, to be called from any test
+runner with something that makes a new one:
+
+>>> from lightning_fedhpo import FedProx
+>>> check_resume(lambda: FedProx(mu=0.1))
+"""
+
+from lightning_fedhpo.testing.contracts import (
+    check_executor,
+    check_hyperparameters,
+    check_identity,
+    check_nan_survives,
+    check_resume,
+    check_same_seed,
+    check_suggestions,
+    toy_instance,
+)
+from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
+
+__all__ = [
+    "ToyModule",
+    "check_executor",
+    "check_hyperparameters",
+    "check_identity",
+    "check_nan_survives",
+    "check_resume",
+    "check_same_seed",
+    "check_suggestions",
+    "quiet_trainer",
+    "toy_data",
+    "toy_instance",
+    "toy_run",
+    "toy_tensors",
+]

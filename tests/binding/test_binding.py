@@ -1,0 +1,417 @@
+"""Every hyperparameter reaches its target, is read back from it, and is proved to take effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedProx,
+    Fixed,
+    Float,
+    Int,
+    RandomSearch,
+    SearchSpace,
+    Tuner,
+)
+from lightning_fedhpo.binding.binding import Binding, LocalSettings
+from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.types import Suggestion
+
+
+class Everything(ToyModule):
+    """Something of each kind a name can reach."""
+
+    def __init__(self, label_smoothing: float = 0.0, unused: float = 1.0) -> None:
+        super().__init__(dropout=0.1)
+        self.save_hyperparameters()
+        self.scale = 1.0
+        self.options = {"gain": 1.0}
+        self.register_buffer("temperature", torch.tensor(1.0))
+        self.rnn = nn.LSTM(6, 4, num_layers=2, dropout=0.2)
+        self.copied = unused
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Use them all."""
+        x, y = batch
+        logits = self(x) * self.scale * self.options["gain"] / self.temperature
+        return nn.functional.cross_entropy(logits, y, label_smoothing=self.hparams.label_smoothing)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return an optimizer with many keys, in two groups with learning rates of their own."""
+        body, head = self.net[0].parameters(), self.net[3].parameters()
+        return torch.optim.AdamW([{"params": body}, {"params": head, "lr": 0.02}], lr=0.01, betas=(0.8, 0.9))
+
+
+def bound(*names: str) -> tuple[Everything, Binding, torch.optim.Optimizer]:
+    """A binding of some names."""
+    module = Everything()
+    optimizer = module.configure_optimizers()
+    settings = LocalSettings(epochs=2, batch_size=16, algorithm={"prox_mu": 0.1})
+    return module, Binding(module, LocalOptimizers([optimizer], []), settings, names), optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("epochs", 3, lambda m, b, o: [b.settings.epochs]),
+        ("batch_size", 8, lambda m, b, o: [b.settings.batch_size]),
+        ("prox_mu", 0.5, lambda m, b, o: [b.settings.algorithm["prox_mu"]]),
+        ("lr", 0.3, lambda m, b, o: [o.param_groups[0]["lr"], o.param_groups[1]["lr"] / 2]),
+        ("lr.1", 0.3, lambda m, b, o: [o.param_groups[1]["lr"]]),
+        ("weight_decay", 0.3, lambda m, b, o: [group["weight_decay"] for group in o.param_groups]),
+        ("beta1", 0.5, lambda m, b, o: [group["betas"][0] for group in o.param_groups]),
+        ("beta2", 0.5, lambda m, b, o: [group["betas"][1] for group in o.param_groups]),
+        ("amsgrad", True, lambda m, b, o: [group["amsgrad"] for group in o.param_groups]),
+        ("dropout", 0.4, lambda m, b, o: [m.net[2].p, m.rnn.dropout]),
+        ("module.scale", 2.0, lambda m, b, o: [m.scale]),
+        ("module.net.2.p", 0.3, lambda m, b, o: [m.net[2].p]),
+        ("module.options.gain", 3.0, lambda m, b, o: [m.options["gain"]]),
+        ("module.temperature", 2.5, lambda m, b, o: [m.temperature.item()]),
+        ("hparams.label_smoothing", 0.2, lambda m, b, o: [m.hparams.label_smoothing]),
+    ],
+)
+def test_a_name_reaches_its_target_and_goes_back(name: str, value: Any, read: Any) -> None:
+    module, binding, optimizer = bound(name)
+    own = read(module, binding, optimizer)
+    used = binding.apply({name: value})
+    assert read(module, binding, optimizer) == [value] * len(own)
+    assert used[name] == value
+    binding.restore()
+    assert read(module, binding, optimizer) == own
+
+
+def test_what_nobody_sets_is_reported_and_left_alone() -> None:
+    _, binding, optimizer = bound()
+    assert binding.apply({}) == {"epochs": 2, "batch_size": 16, "prox_mu": 0.1, "lr": 0.01}
+    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.02], "groups keep rates of their own"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("momentum", r"'momentum' reaches nothing.*lr.*weight_decay.*beta1.*dropout"),
+        ("learning_rate", "'learning_rate' reaches nothing"),
+        ("params", "'params' reaches nothing"),
+        ("module.nothing", "Everything has no 'nothing', it has .*scale"),
+        ("module.net.9.p", "Sequential has no '9'"),
+        ("hparams.gamma", "has no 'gamma', it has label_smoothing, unused"),
+        ("net.2.p", "write `module.net.2.p`"),
+        ("module.net.0.weight", "trained parameter"),
+        ("module.rnn._flat_weights.0", "trained parameter"),
+    ],
+)
+def test_a_name_that_reaches_nothing_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bound(name)
+
+
+def test_dropout_without_a_dropout_layer_says_so() -> None:
+    module = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="no dropout layer"):
+        Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["dropout"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epochs", 0, "at least 1"),
+        ("batch_size", 2.5, "whole number"),
+        ("dropout", 1.5, r"\[0, 1\]"),
+    ],
+)
+def test_values_that_cannot_be(name: str, value: Any, message: str) -> None:
+    _, binding, _ = bound(name)
+    with pytest.raises((TypeError, ValueError), match=message):
+        binding.apply({name: value})
+
+
+def test_a_tensor_holds_a_value_with_the_digits_that_it_has() -> None:
+    module, binding, _ = bound("module.temperature")
+    assert binding.apply({"module.temperature": 0.001})["module.temperature"] == module.temperature.item() != 0.001
+
+
+def test_a_tensor_of_whole_numbers_does_not_hold_others() -> None:
+    layer = nn.Linear(1, 1)
+    layer.register_buffer("count", torch.tensor(3))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    binding = Binding(layer, LocalOptimizers([optimizer], []), LocalSettings(), ["module.count"])
+    with pytest.raises(ValueError, match="holds 0: it would not take effect"):
+        binding.apply({"module.count": 0.5})
+
+
+def test_an_attribute_that_does_not_keep_its_value_is_an_error() -> None:
+    class Stubborn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+
+        @property
+        def rate(self) -> float:
+            return 0.5
+
+        @rate.setter
+        def rate(self, value: float) -> None:
+            pass
+
+    module = Stubborn()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    binding = Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["module.rate"])
+    with pytest.raises(ValueError, match="holds 0.5: it would not take effect"):
+        binding.apply({"module.rate": 0.1})
+
+
+def run(module: ToyModule, *callbacks: Any, **loop: Any) -> FederatedLoop:
+    """Two rounds."""
+    fed = FederatedLoop(**({"cohort": 3} | loop))
+    quiet_trainer(2, fed, *callbacks).fit(module, datamodule=toy_data())
+    return fed
+
+
+@pytest.mark.parametrize("name", ["hparams.unused", "module.copied"])
+def test_what_takes_no_effect_is_an_error_before_the_first_round(name: str) -> None:
+    space = SearchSpace(client={name: Float(0.0, 2.0)})
+    with pytest.raises(ValueError, match=f"'{name}' takes no effect.*bit for bit"):
+        run(Everything(), FedEx(space, configs=3))
+    with pytest.raises(ValueError, match="takes no effect"):
+        run(Everything(), Fixed(client={name: 0.5}))
+    with pytest.raises(ValueError, match="takes no effect"):
+        run(Everything(), RandomSearch(space, budget=4, max_rounds=2))
+
+
+def test_the_proof_can_be_switched_off() -> None:
+    fed = run(Everything(), Fixed(client={"hparams.unused": 0.5}), verify=False)
+    assert set(fed.result.jobs["hparams.unused"]) == {0.5}
+
+
+def test_every_hyperparameter_of_the_papers_space_is_proved() -> None:
+    space = SearchSpace(
+        client={
+            "lr": Float(1e-4, 1.0, log=True),
+            "momentum": Float(0.0, 0.9),
+            "weight_decay": Float(1e-5, 1e-1, log=True),
+            "epochs": Choice([1, 2, 3, 4, 5]),
+            "batch_size": Choice([8, 16, 32]),
+            "dropout": Float(0.0, 0.5),
+            "prox_mu": Float(1e-5, 1.0, log=True),
+        }
+    )
+    fed, _, _ = toy_run(2, FedEx(space, configs=4, epsilon=1.0), algorithm=FedProx())
+    for row in fed.result.jobs:
+        steps = -(-row["train_examples"] // row["batch_size"])
+        assert row["local_steps"] == steps * row["epochs"], "epochs and batch size show in what was done"
+
+
+def test_the_proof_leaves_the_module_as_it_was() -> None:
+    module = Everything()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    space = SearchSpace(client={"lr": Float(1e-3, 1e-1), "dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
+    trainer = quiet_trainer(0, FederatedLoop(cohort=3), FedEx(space, configs=3))
+    trainer.fit(module, datamodule=toy_data())
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert (module.net[2].p, module.scale) == (0.1, 1.0)
+
+
+def test_after_fit_the_module_holds_the_values_to_deploy() -> None:
+    space = SearchSpace(client={"dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
+    module = Everything()
+    fed = run(module, FedEx(space, configs=3, epsilon=1.0))
+    assert module.net[2].p == fed.result.best["client"]["dropout"]
+    assert module.scale == fed.result.best["client"]["module.scale"]
+
+
+def grouped(*groups: dict[str, float], kind: Any = torch.optim.SGD, schedule: Any = None) -> tuple[Any, Any]:
+    """Return an optimizer with one parameter a group, and what binds names to it."""
+    optimizer = kind([{"params": [nn.Parameter(torch.ones(1))], **group} for group in groups], lr=0.1)
+    schedulers = [schedule(optimizer)] if schedule else []
+    local = LocalOptimizers([optimizer], schedulers)
+    return optimizer, lambda *names: Binding(nn.Linear(1, 1), local, LocalSettings(), names)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "value", "expected"),
+    [
+        ("lr", [0.01, 0.1, 0.0], 0.2, [0.2, 2.0, 0.0]),
+        ("weight_decay", [0.01, 0.0], 0.3, [0.3, 0.0]),
+        ("weight_decay", [0.0, 0.01], 0.3, [0.0, 0.3]),
+        ("weight_decay", [0.0, 0.0], 0.3, [0.3, 0.3]),
+        ("momentum", [0.5, 0.9, 0.0], 0.8, [0.8, 0.8, 0.0]),
+        ("momentum", [0.0, 0.0], 0.8, [0.8, 0.8]),
+    ],
+)
+def test_groups_keep_their_author_s_ratios(name: str, own: list[float], value: float, expected: list[float]) -> None:
+    optimizer, bind = grouped(*({name: number} for number in own))
+    binding = bind(name)
+    assert binding.apply({name: value})[name] == value
+    assert [group[name] for group in optimizer.param_groups] == pytest.approx(expected)
+    binding.restore()
+    assert [group[name] for group in optimizer.param_groups] == own
+
+
+def test_one_group_s_value_goes_over_that_of_all() -> None:
+    optimizer, bind = grouped({"lr": 0.1}, {"lr": 0.2})
+    used = bind("lr.1", "lr").apply({"lr.1": 0.05, "lr": 1.0})
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 0.05]
+    assert (used["lr.1"], used["lr"]) == (0.05, 1.0)
+    with pytest.raises(ValueError, match=r"'lr\.2' reaches nothing"):
+        bind("lr.2")
+
+
+def test_groups_keep_their_ratios_under_a_schedule() -> None:
+    def schedule(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    optimizer, bind = grouped({"lr": 0.1}, {"lr": 0.2}, schedule=schedule)
+    binding = bind("lr")
+    binding.apply({"lr": 1.0})
+    optimizer.step()
+    binding._schedulers[0].step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 1.0])
+    binding.restore()
+    binding = bind("lr.1")
+    assert binding.apply({"lr.1": 0.4})["lr.1"] == 0.4
+    optimizer.step()
+    binding._schedulers[0].step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.2])
+
+
+def test_groups_keep_their_ratios_in_a_cycle() -> None:
+    def schedule(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.1, 0.4], total_steps=9)
+
+    optimizer, bind = grouped({}, {}, schedule=schedule)
+    bind("max_lr").apply({"max_lr": 0.5})
+    assert [group["max_lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(torch.optim.Adam, "beta1"), (torch.optim.Adam, "betas"), (torch.optim.SGD, "momentum")]
+)
+def test_what_a_cycle_writes_over_is_refused(kind: Any, name: str) -> None:
+    def schedule(optimizer: Any, **options: Any) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=9, **options)
+
+    options = {"momentum": 0.9} if name == "momentum" else {}
+    with pytest.raises(ValueError, match=f"'{name}' would not take effect: OneCycleLR .*cycle_momentum=False"):
+        grouped(options, kind=kind, schedule=schedule)[1](name)
+    grouped(options, kind=kind, schedule=lambda optimizer: schedule(optimizer, cycle_momentum=False))[1](name)
+    if kind is torch.optim.Adam:
+        grouped(options, kind=kind, schedule=schedule)[1]("beta2")
+
+
+@pytest.mark.parametrize(
+    ("name", "dimension", "message"),
+    [
+        ("epochs", Int(0, 5), "'epochs' may become 0 in this run, which cannot be: `epochs` must be at least 1"),
+        ("epochs", Float(1.0, 5.0), "'epochs' may become 2.5.*whole number"),
+        ("batch_size", Choice([8, 0, 16]), "'batch_size' may become 0"),
+        ("dropout", Float(0.0, 1.5), "'dropout' may become 1.5"),
+        ("epochs", Choice([1, 10**9]), "'epochs' may become 1000000000.*at most 10000"),
+        ("lr", Float(-1.0, 1.0), "'lr' may become -1.0.*above 0"),
+        ("lr", Float(0.0, 1.0), "'lr' may become 0.0.*above 0, got 0.0: with 0 nothing is learned"),
+        ("weight_decay", Float(-1.0, 1.0), "'weight_decay' may become -1.0.*at least 0"),
+        ("beta1", Float(0.5, 1.0), r"'beta1' may become 1.0.*\[0, 1\)"),
+        ("prox_mu", Float(-1.0, 1.0), "'prox_mu' may become -1.0.*at least 0"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_bad_ends_of_a_space_are_found_before_the_first_round(
+    name: str, dimension: Any, message: str, seed: int
+) -> None:
+    space = SearchSpace(client={name: dimension})
+    for callback in (FedEx(space, configs=3), RandomSearch(space, budget=4, max_rounds=2)):
+        fed = FederatedLoop(FedProx(), cohort=3, seed=seed)
+        with pytest.raises((TypeError, ValueError), match=message):
+            quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
+        assert not fed._records.ledger.client_updates
+
+
+@pytest.mark.parametrize("value", ["fast", None, True])
+def test_an_optimizer_s_value_is_a_number(value: Any) -> None:
+    with pytest.raises(TypeError, match="'lr' may become .* `lr` must be a number"):
+        run(Everything(), Fixed(client={"lr": value}))
+
+
+class WarmsUp(ToyModule):
+    """Its learning rate is zero in the first epoch."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, epoch / 2))]
+
+
+class ActsLate(ToyModule):
+    """An attribute that acts from the fifth batch on."""
+
+    late = 1.0
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss: torch.Tensor = super().training_step(batch, batch_idx)
+        return loss * self.late if batch_idx > 4 else loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        (WarmsUp, {"lr": Float(0.01, 1.0, log=True), "epochs": Choice([2, 3])}),
+        (ActsLate, {"module.late": Float(0.5, 2.0)}),
+        (ToyModule, {"momentum": Choice([0.0, 0.9]), "nesterov": Choice([False, True])}),
+        (ToyModule, {"maximize": Choice([False, True])}),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_takes_effect_late_or_beside_others_only_is_not_refused(kind: Any, client: Any, seed: int) -> None:
+    fed = FederatedLoop(cohort=2, seed=seed)
+    data = toy_data(clients=4, examples=480)
+    quiet_trainer(1, fed, FedEx(SearchSpace(client=client), configs=3, epsilon=1.0)).fit(kind(), datamodule=data)
+    assert fed.result.ledger["client_updates"] == 2
+
+
+@pytest.mark.parametrize("executor", ["sequential", Vectorized(compile=False)])
+def test_the_local_learning_rate_falls_over_rounds(executor: Any) -> None:
+    fed, _, _ = toy_run(3, Fixed({"decay": 0.5}), executor=executor)
+    assert [row["lr"] for row in fed.result.jobs if row["arm"] == 0][::3] == [0.1, 0.05, 0.025]
+    assert set(fed.result.jobs["decay"]) == {0.5}
+    assert fed.result.best["client"]["lr"] == 0.1  # what to deploy: the rate at first, and its decay
+    fed, _, module = toy_run(2, Fixed({"lr": 0.4, "decay": 0.5}), executor=executor)
+    other, _, alike = toy_run(2, FallingRate(), executor=executor)
+    assert fed.result.history["score"] == other.result.history["score"]
+    assert all(torch.equal(one, two) for one, two in zip(module.parameters(), alike.parameters(), strict=True))
+
+
+class FallingRate(Tuner):
+    """0.4, then 0.2."""
+
+    client_names = ("lr",)
+
+    def suggest(self, arm: Any, cohort: Any, context: Any) -> list[Suggestion]:
+        return [Suggestion({"lr": 0.4 * 0.5**context.round})] * len(cohort)
+
+
+def test_a_decay_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1\), got 1.5"):
+        toy_run(1, Fixed({"decay": 1.5}), executor="sequential")
+
+
+class Deaf(FedAvg):
+    """Has a server hyperparameter that its aggregation does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server["warmth"] = 1.0
+
+
+def test_a_server_hyperparameter_without_effect_is_found_before_the_first_round() -> None:
+    space = SearchSpace(server={"lr": Float(0.1, 1.0), "momentum": Float(0.0, 0.9), "warmth": Float(0.1, 1.0)})
+    with pytest.raises(ValueError, match="server hyperparameter 'warmth' takes no effect"):
+        toy_run(2, RandomSearch(space, budget=4, max_rounds=2), algorithm=Deaf(), executor="sequential")

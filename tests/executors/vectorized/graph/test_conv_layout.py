@@ -1,0 +1,137 @@
+"""Pooling and convolutions of lanes compute what torch computes for one image after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import ChannelsInside, PoolsInPlace, WeightsFirst
+from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images, copied, trace
+
+POOLS = {
+    "module": nn.MaxPool2d(2),
+    "overlapping": lambda x: functional.max_pool2d(x, 3, stride=2, padding=1),
+    "dilated": lambda x: torch.max_pool2d(x, (2, 3), (1, 2), (0, 1), (2, 1)),
+    "ceil": lambda x: functional.max_pool2d(x, 2, ceil_mode=True),
+    "stride list of one": lambda x: functional.max_pool2d(x, [2], [3]),
+    "image without a batch": lambda x: functional.max_pool2d(x[0], 2),
+}
+
+
+def step(weight: Tensor, image: Tensor, pool: Any) -> Tensor:
+    """Convolve, pool and convolve again."""
+    return (functional.conv2d(pool(functional.conv2d(image[None], weight).relu()), weight[:, :1], groups=3) ** 2).sum()
+
+
+def gradients(weights: Tensor, images: Tensor, pool: Any) -> list[Tensor]:
+    """Return the gradient of the examples' sum for each lane."""
+
+    def loss(weight: Tensor, examples: Tensor) -> Tensor:
+        with PoolsInPlace():
+            return vmap(step, in_dims=(None, 0, None))(weight, examples, pool).sum()
+
+    with ChannelsInside():
+        return [vmap(grad(loss))(weights, images)]
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    """Return weights of four lanes and five images of each."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(4, 3, 3, 2, 2, generator=generator), torch.randn(4, 5, 3, 9, 11, generator=generator)
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=list(POOLS))
+def test_lanes_come_out_as_images_one_after_another(pool: Any) -> None:
+    weights, images = inputs()
+    found = gradients(weights, images, pool)[0]
+    for weight, examples, ours in zip(weights, images, found, strict=True):
+        leaf = weight.clone().requires_grad_()
+        sum(step(leaf, example, pool) for example in examples).backward()
+        assert torch.allclose(ours, leaf.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_indices_are_left_to_torch() -> None:
+    image = inputs()[1][0]
+    with PoolsInPlace():
+        pooled, where = functional.max_pool2d(image, 2, return_indices=True)
+    assert pooled.shape == where.shape == (5, 3, 4, 5)
+
+
+def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
+    graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2)), inputs())
+    clones = [node.meta["val"].shape for node in graph.graph.nodes if str(node.target) == "aten.clone.default"]
+    assert clones == [(5, 4, 3, 9, 11), (5, 12, 9, 11), (12, 3, 2, 2), (12, 1, 2, 2)]  # what comes in, and weights
+    assert copied(graph.graph) == (5 * 4 * 3 * 9 * 11 * 2 + 12 * 3 * 4 + 12 * 4) / (5 * 12 * (8 * 10 + 3 * 4))
+    assert convolves_images(graph.graph)
+    names = [str(node.target) for node in graph.graph.nodes]
+    assert names.count("aten.max_pool2d_with_indices.default") == 1
+    convolved = [node.meta["val"] for node in graph.graph.nodes if str(node.target) == "aten.convolution.default"]
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in convolved)
+
+
+def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
+    weights, images = inputs()
+
+    def flat(weight: Tensor, image: Tensor) -> Tensor:
+        return (nn.MaxPool2d(2)(functional.conv2d(image[None], weight)).flatten() ** 2).sum()
+
+    def gradient(weights: Tensor, images: Tensor) -> list[Tensor]:
+        def loss(weight: Tensor, examples: Tensor) -> Tensor:
+            with PoolsInPlace():
+                return vmap(flat, in_dims=(None, 0))(weight, examples).sum()
+
+        with ChannelsInside():
+            return [vmap(grad(loss))(weights, images)]
+
+    graph = trace(gradient, (weights, images)).graph
+    back = [node for node in graph.nodes if str(node.target) == "aten.max_pool2d_with_indices_backward.default"]
+    assert len(back) == 1
+    assert all(one.meta["val"].is_contiguous(memory_format=torch.channels_last) for one in back[0].args[:2])
+
+
+class Layers(nn.Module):
+    """A layer over sequences, whose results are seen as a row, and layers over rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 5), nn.Linear(20, 8, bias=False), nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a row of three for each sequence of four."""
+        row = torch.relu(self.first(x)).view(x.shape[0], -1)
+        return self.third(self.second(row).view(-1, 4, 2).sum(1)).log_softmax(-1)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_weights_come_first_in_what_linear_layers_compute(width: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layers = Layers()
+    shapes = {name: parameter.shape for name, parameter in layers.named_parameters()}
+    weights = [torch.randn(3, *shape, generator=generator) for shape in shapes.values()]
+    examples = torch.randn(3, width, 4, 6, generator=generator)
+
+    def loss(weights: list[Tensor], examples: Tensor) -> Tensor:
+        held = dict(zip(shapes, weights, strict=True))
+        return vmap(lambda example: functional_call(layers, held, (example[None],))[0, 0])(examples).sum()
+
+    def gradients_of(*inputs: Tensor) -> list[Tensor]:
+        with WeightsFirst(3, width):
+            return list(vmap(grad(loss))(list(inputs[:-1]), inputs[-1]))
+
+    graph = trace(gradients_of, [*weights, examples])
+    products = [node for node in graph.graph.nodes if str(node.target) == "aten.bmm.default"]
+    first = [tuple(node.args[0].meta["val"].shape) for node in products][:3]
+    turned = [(3, 8, 20), (3, 3, 2)] if width > 1 else [(3, 1, 20), (3, 1, 2)]
+    assert first == [(3, 4 * width, 6), *turned]
+    found = graph(*weights, examples)
+    for lane in range(3):
+        layers.load_state_dict({name: weight[lane] for name, weight in zip(shapes, weights, strict=True)})
+        layers.zero_grad()
+        layers(examples[lane])[:, 0].sum().backward()
+        for ours, parameter in zip(found, layers.parameters(), strict=True):
+            assert torch.allclose(ours[lane], parameter.grad, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]  # it has one

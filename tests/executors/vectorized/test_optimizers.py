@@ -1,0 +1,82 @@
+"""Batched optimizer steps against torch's own optimizers, one client at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import SGD, Adam, AdamW
+
+from lightning_fedhpo.executors.vectorized.optimizers import read_options, update_of
+
+OPTIMIZERS: dict[str, Any] = {
+    "plain": (SGD, [{"lr": 0.1}, {"lr": 0.5}]),
+    "momentum": (SGD, [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.2, "momentum": 0.0}]),
+    "nesterov": (SGD, [{"lr": 0.1, "momentum": 0.9, "nesterov": True}, {"lr": 0.3, "momentum": 0.5, "nesterov": True}]),
+    "decay": (SGD, [{"lr": 0.1, "momentum": 0.9, "weight_decay": 0.3}, {"lr": 0.1, "weight_decay": 0.0}]),
+    "adam": (Adam, [{"lr": 0.1, "betas": (0.5, 0.9)}, {"lr": 0.01, "weight_decay": 0.2, "eps": 1e-3}]),
+    "adam with a long memory": (Adam, [{"lr": 0.3, "betas": (0.9, 0.9999)}, {"lr": 0.3, "betas": (0.99, 0.99999)}]),
+    "adamw": (AdamW, [{"lr": 0.1, "weight_decay": 0.3}, {"lr": 0.01, "betas": (0.8, 0.95)}]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("tensors", [True, False], ids=["a value each", "one value"])
+def test_a_batched_step_is_torchs_own(name: str, tensors: bool) -> None:
+    kind, options = OPTIMIZERS[name]
+    options = options if tensors else options[:1] * 2
+    draw = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(2, 3, 2, generator=draw), torch.randn(5, 2, 3, 2, generator=draw)
+    expected = []
+    for client in range(2):
+        weight = start[client].clone().requires_grad_()
+        optimizer = kind([weight], **options[client])
+        for step in range(5):
+            weight.grad = gradients[step, client].clone()
+            optimizer.step()
+        expected.append(weight.detach())
+    optimizers = [kind([torch.zeros(1, requires_grad=True)], **one) for one in options]
+    update = update_of(optimizers[0])
+    assert not isinstance(update, str)
+    rows = np.array([read_options(optimizer.param_groups[0], update.options) for optimizer in optimizers])
+    values: dict[str, Any] = {
+        option: torch.tensor(rows[:, place], dtype=torch.float32) if tensors else float(rows[0, place])
+        for place, option in enumerate(update.options)
+    }
+    weight = start.clone()
+    state = [torch.zeros_like(weight) for _ in range(update.state)]
+    for step in range(5):
+        by_name = {option: rows[:, place] for place, option in enumerate(update.options)}
+        numbers = {
+            key: torch.tensor(array, dtype=torch.float32)
+            for key, array in update.coefficients(by_name, step + 1).items()
+        }
+        update.apply(weight, gradients[step].clone(), state, {**values, **numbers})
+    torch.testing.assert_close(weight, torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda w: SGD([w], lr=0.1, momentum=0.9, dampening=0.5), "dampened"),
+        (lambda w: SGD([w], lr=0.1, maximize=True), "maximizes"),
+        (lambda w: Adam([w], amsgrad=True), "amsgrad"),
+        (lambda w: torch.optim.RMSprop([w]), "no batched step of RMSprop"),
+    ],
+)
+def test_what_has_no_batched_step_says_so(make: Any, reason: str) -> None:
+    found = update_of(make(torch.zeros(2, requires_grad=True)))
+    assert isinstance(found, str)
+    assert reason in found
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+@pytest.mark.parametrize("hook", ["register_step_pre_hook", "register_step_post_hook"])
+def test_a_hooked_optimizer_has_none(kind: Any, hook: str) -> None:
+    optimizer = kind([torch.zeros(2, requires_grad=True)], lr=0.1)
+    handle = getattr(optimizer, hook)(lambda *_: None)
+    assert update_of(optimizer) == f"{kind.__name__} is wrapped, or has hooks"
+    handle.remove()
+    assert not isinstance(update_of(optimizer), str)

@@ -1,0 +1,94 @@
+"""An arm's sums: what its clients send becomes one model, with all the digits that it has."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import FedAvg
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import ClientResult, Job
+from tests.algorithms.stateful import Controls
+
+
+def sent(weights: list[Tensor], buffers: list[Tensor]) -> ClientResult:
+    return ClientResult(Job(0, 0, 0, {}), weights, buffers, (), {}, 1, 1, 1, 1, 1, None, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64])
+def test_clients_are_summed_up_in_single_precision_at_least(dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    start, mean = torch.zeros(50, dtype=dtype), torch.ones(50, dtype=dtype)
+    arm = Arm(0, FedAvg(), {}, [start], [mean])
+    clients = [0.1 * torch.randn(50, generator=draw, dtype=torch.float64) + 1 for _ in range(300)]
+    counts = [float(10 + number % 7) for number in range(300)]
+    for client, count in zip(clients, counts, strict=True):
+        arm.add(sent([client.to(dtype)], [client.to(dtype)]), count)
+    FedAvg().aggregate(arm)
+    wide = torch.promote_types(dtype, torch.float64)
+    pairs = zip(clients, counts, strict=True)
+    expected = sum(count * client.to(dtype).to(wide) for client, count in pairs) / sum(counts)
+    rounding = torch.finfo(dtype).eps  # of the result itself, which is near one
+    for found in (arm.weights[0].detach(), arm.buffers[0]):
+        assert found.dtype == dtype
+        assert float((found.to(wide) - expected).abs().max()) < max(rounding, 1e-5)
+
+
+def trained(arm: Arm, algorithm: FedAvg, value: float) -> None:
+    """Aggregate one client whose weights are all one value."""
+    arm.add(sent([torch.full_like(weight, value).detach() for weight in arm.weights], []), 1.0)
+    algorithm.aggregate(arm)
+
+
+def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
+    algorithm = Controls(momentum=0.9)
+    algorithm.clients = 4
+    good, bad = (Arm(index, algorithm, {}, [torch.zeros(3)], client={"lr": 0.1}) for index in (0, 1))
+    for arm, values in ((good, (1.0, 3.0)), (bad, (5.0, 7.0))):
+        for value in values:
+            arm.keep(0, "control", [torch.full((3,), value)])
+            trained(arm, algorithm, value)
+    good.scores, bad.scores = [0.5, 0.25], [2.0, float("nan")]
+    bad.become(good, {**good.server, "lr": 0.5}, {"lr": 0.2})
+    kept = [bad.weights, bad.server_state["control"], bad.client_state[0]["control"]]
+    theirs = [good.weights, good.server_state["control"], good.client_state[0]["control"]]
+    buffers = [arm.optimizer.state[arm.weights[0]]["momentum_buffer"] for arm in (bad, good)]
+    pairs = zip([t for ts in kept for t in ts], [t for ts in theirs for t in ts], strict=True)
+    for one, other in (*pairs, tuple(buffers)):
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()
+    assert (bad.scores, bad.client, bad.server["lr"], bad.index) == (good.scores, {"lr": 0.2}, 0.5, 1)
+    assert bad.scores is not good.scores
+    before = good.weights[0].clone()
+    trained(bad, algorithm, 9.0)  # the copy goes on by itself
+    assert torch.equal(good.weights[0], before)
+    assert torch.equal(good.optimizer.state[good.weights[0]]["momentum_buffer"], buffers[1])
+
+
+def test_a_server_momentum_that_changes_is_in_force_in_the_next_round() -> None:
+    algorithm = FedAvg(lr=1.0, momentum=0.0)
+    arm = Arm(0, algorithm, {}, [torch.zeros(2, dtype=torch.float64)])
+    trained(arm, algorithm, 1.0)  # pseudo-gradient -1: to 1
+    arm.server["momentum"] = 0.5
+    trained(arm, algorithm, 3.0)  # -2, the buffer begins with it: to 3
+    trained(arm, algorithm, 4.0)  # -1, and half of -2: to 5
+    assert arm.weights[0].tolist() == [5.0, 5.0]
+
+
+def test_states_are_pending_until_the_round_is_aggregated() -> None:
+    algorithm = Controls()
+    algorithm.clients = 4
+    arm = Arm(0, algorithm, {}, [torch.zeros(2)])
+    assert arm.nbytes == 2 * 4 + 2 * 4  # the model, and the control variates that travel with it
+    arm.keep(3, "control", [torch.ones(2)])
+    arm.add_state("control", [torch.ones(2)])
+    assert not arm.client_state
+    assert arm.state_dict()["server_state"]["control"][0].tolist() == [0.0, 0.0]
+    trained(arm, algorithm, 1.0)
+    assert arm.client_state[3]["control"][0].tolist() == [1.0, 1.0]
+    assert arm.server_state["control"][0].tolist() == [0.25, 0.25]  # a quarter: one of four clients took part
+    arm.add_state("control", [torch.ones(2)])
+    arm.discard()
+    trained(arm, algorithm, 1.0)
+    assert arm.server_state["control"][0].tolist() == [0.25, 0.25]

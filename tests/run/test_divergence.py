@@ -1,0 +1,266 @@
+"""A run that never trains ends with what is at fault; one that recovers goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lightning_fedhpo import (
+    FederatedData,
+    FederatedLoop,
+    Float,
+    Natural,
+    Search,
+    SearchSpace,
+)
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.run.divergence import DivergedError
+from lightning_fedhpo.searches.base import Draft
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_tensors
+from tests.resume.cases import LIGHTNING_SAYS
+from tests.runs import PLAIN, fedhpo, quiet_surroundings  # noqa: F401 - the fixture is used unasked
+
+pytestmark = [
+    *LIGHTNING_SAYS,
+    pytest.mark.filterwarnings("ignore:.* of .* clients of round .* not finite:UserWarning"),
+    pytest.mark.filterwarnings("ignore:executor. jobs of .* one after another:UserWarning"),
+]
+CLIENTS = 4
+
+
+class Rows(Dataset[Any]):
+    """Examples that are fetched one by one, as dicts."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.targets = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, place: int) -> Any:
+        return {"inputs": {"x": self.x[place]}, "y": self.targets[place]}
+
+
+class OfDicts(ToyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step((batch["inputs"]["x"], batch["y"]), batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step((batch["inputs"]["x"], batch["y"]), batch_idx)
+
+
+def _data(sick: Collection[int] = (), split: str = "train", items: bool = False) -> FederatedData:
+    """Four clients, some of which have nan in one example of a split."""
+    x, y = toy_tensors(20 * CLIENTS)
+    owner = torch.arange(len(x)) % CLIENTS
+    data = FederatedData((x, y), Natural(owner), batch_size=8)
+    for client in sick:
+        x[data.rows(client, split)[0], 2] = math.nan
+    return FederatedData(Rows(x, y), Natural(owner), batch_size=8) if items else data
+
+
+def _fit(module: Any, data: FederatedData, *callbacks: Any, rounds: int = 5, path: Any = None, **loop: Any) -> Any:
+    fed = FederatedLoop(**({"cohort": CLIENTS, "executor": "sequential"} | loop))
+    trainer = quiet_trainer(rounds, fed, *callbacks, enable_checkpointing=any(callbacks))
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=path)
+    except DivergedError as error:
+        return fed, str(error)
+    return fed, ""
+
+
+@pytest.mark.parametrize("executor", ["sequential", Vectorized(compile=False)], ids=str)
+def test_data_that_is_not_finite_is_named(executor: Any) -> None:
+    module = ToyModule()
+    fed, said = _fit(module, _data(range(CLIENTS)), executor=executor)
+    assert "no client of round 0 came back with a loss and weights that are finite" in said
+    assert "the data is at fault. All 4 clients (clients 0, 1, 2, 3)" in said
+    assert len(fed.result.history) == 1
+    assert all(torch.equal(one, two) for one, two in zip(module.parameters(), ToyModule().parameters(), strict=True))
+
+
+def test_validation_examples_count_where_they_are_scored() -> None:
+    assert "the data is at fault" in _fit(ToyModule(), _data(range(CLIENTS), "val"))[1]
+    assert not _fit(ToyModule(), _data(range(CLIENTS), "val"), monitor=None)[1]
+
+
+def test_examples_that_are_fetched_are_looked_at_too() -> None:
+    assert "the data is at fault" in _fit(OfDicts(), _data(range(CLIENTS), items=True))[1]
+
+
+class Logarithm(ToyModule):
+    """Takes the logarithm of zero, in batches from one on."""
+
+    first = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss + self.net(batch[0]).mul(0).log().mean() if batch_idx >= self.first else loss
+
+
+class SecondBatch(Logarithm):
+    first = 1
+
+
+class Root(ToyModule):
+    """Has a finite loss whose gradient is infinity times zero."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) + self.net(batch[0]).mul(0).sqrt().mean()
+
+
+class Score(ToyModule):
+    """Has a score that is nan."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", (self(batch[0]).mean() * 0 - 1).log())
+
+
+class ManualLogarithm(ToyModule):
+    """The same by manual optimisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(self.net(batch[0]).mul(0).log().mean())
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [Logarithm, SecondBatch, Root, Score, ManualLogarithm])
+def test_a_loss_that_is_not_finite_is_named(kind: Any) -> None:
+    assert "the loss is at fault. Client" in _fit(kind(), _data())[1]
+
+
+class Scheduled(ToyModule):
+    """Has schedules that set a rate whatever it was before."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer: Any = super().configure_optimizers()
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+@pytest.mark.parametrize("kind", [ToyModule, Scheduled])
+def test_a_rate_that_is_too_high_is_named_with_its_value(kind: Any) -> None:
+    said = _fit(kind(lr=1e30), _data())[1]
+    assert "round 0" in said
+    assert "the rate is at fault" in said
+    assert "has lr=1e+30: lower it" in said
+
+
+def test_some_clients_data_is_told_beside_another_fault() -> None:
+    said = _fit(ToyModule(lr=1e30), _data([1]))[1]
+    assert "the rate is at fault" in said
+    assert "Besides, 1 of 4 clients have values that are not finite." in said
+
+
+def test_clients_that_all_raise_are_named() -> None:
+    class Raises(ToyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            if self._trainer is not None and self.trainer.fit_loop.epoch_loop.batch_progress.current.ready:
+                raise OSError("unreadable")  # in rounds, not in the trial before
+            return super().training_step(batch, batch_idx)
+
+    with pytest.warns(UserWarning, match="unreadable"):
+        _, said = _fit(Raises(), _data(), on_error="drop")
+    assert "a client raises OSError: unreadable" in said
+
+
+class Explodes(ToyModule):
+    """Has an infinite loss in some rounds."""
+
+    def __init__(self, *rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        explodes = self._trainer is not None and self.trainer.current_epoch in self.rounds
+        return super().training_step(batch, batch_idx) * (math.inf if explodes else 1.0)
+
+
+def test_three_rounds_in_a_row_end_a_run_that_has_trained() -> None:
+    fed, said = _fit(Explodes(1, 2, 4, 5, 7, 8, 9), _data(), rounds=12)
+    assert "no client of the last 3 rounds came back" in said
+    assert "a rate, the clients' or the server's (lr=1.0), is at fault" in said
+    assert fed.result.history["round"] == list(range(10))
+
+
+def test_rounds_in_a_row_are_counted_over_a_resume(tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    _fit(Explodes(1, 2, 3), _data(), keep, rounds=6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch=0.ckpt", "epoch=1.ckpt", "epoch=2.ckpt"]
+    fed, said = _fit(Explodes(1, 2, 3), _data(), rounds=6, path=tmp_path / "epoch=2.ckpt")
+    assert "no client of the last 3 rounds" in said
+    assert fed.result.history["round"] == [0, 1, 2, 3]
+
+
+class Arms(Search):
+    """Arms of given rates, all at once or one after another."""
+
+    def __init__(self, *rates: float, at_once: bool = False) -> None:
+        super().__init__(SearchSpace(client={"lr": Float(1e-3, 1e30, log=True)}), budget=2 * len(rates))
+        self.rates, self.at_once = rates, at_once
+
+    max_rounds = 2
+    rounds = property(lambda self: self.spends)
+    spends = property(lambda self: 2 * len(self.rates))
+    keeps_start = property(lambda self: not self.at_once)
+
+    def begin(self, arms: Any, context: Any) -> list[Draft]:
+        drafts = [Draft({}, {"lr": rate}) for rate in self.rates]
+        started = len(self.rates) if self.at_once else len(arms) + 1
+        return [] if any(arm.live for arm in arms) else drafts[len(arms) : started]
+
+    def end(self, arms: Any, context: Any) -> list[Any]:
+        for arm in arms:
+            arm.finished |= arm.rounds >= 2
+        return []
+
+    def done(self, arms: Any) -> bool:
+        return len(arms) == len(self.rates) and all(arm.finished for arm in arms)
+
+
+@pytest.mark.parametrize(
+    ("search", "rounds", "ends"),
+    [
+        (Arms(1e30, 0.1, 1e30, at_once=True), 2, False),  # one arm trains
+        (Arms(1e30, 1e29, at_once=True), 1, True),
+        (Arms(1e30, 1e29, 0.1), 6, False),  # the third arm of the search trains
+        (Arms(0.1, 1e30, 1e29), 6, False),  # the first one has
+        (Arms(1e30, 1e29), 4, True),  # none has
+    ],
+)
+def test_an_arm_may_have_too_high_a_rate_as_long_as_another_trains(search: Arms, rounds: int, ends: bool) -> None:
+    fed, said = _fit(ToyModule(), _data(), search, rounds=20)
+    assert len({row["round"] for row in fed.result.history}) == rounds
+    assert ("the rate is at fault" in said) is ends
+
+
+def test_a_search_ends_where_the_data_is_at_fault() -> None:
+    fed, said = _fit(ToyModule(), _data(range(CLIENTS)), Arms(0.1, 0.2, 0.3), rounds=20)
+    assert "the data is at fault" in said
+    assert fed.result.history["round"] == [0]
+
+
+def test_fedhpo_ends_with_code_1_and_shows_no_best(tmp_path: Path) -> None:
+    done = fedhpo(*PLAIN, "logger=none", "tuner.client.lr=1e30", f"hydra.run.dir={tmp_path}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "fedhpo: no client of round 0 came back" in done.stderr
+    assert "the rate is at fault" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "est hyperparameters" not in done.stdout
+    assert "ckpt_path" not in done.stdout
+    assert not (tmp_path / "summary.json").exists()
+    assert (tmp_path / "history.csv").is_file()

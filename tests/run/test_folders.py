@@ -1,0 +1,42 @@
+"""Where files cannot be written is known before anything is computed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.run.folders import obstacle
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+
+def test_folders_that_are_there_or_can_be_made(tmp_path: Path) -> None:
+    assert obstacle(tmp_path) == obstacle(tmp_path / "new" / "and deeper") == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert obstacle(tmp_path / "file") == obstacle(tmp_path / "file" / "new" / "deeper") == f"{tmp_path}/file is a file"
+
+
+def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path)  # permissions don't bind root
+    assert obstacle(tmp_path / "new") == f"{tmp_path} cannot be written to"
+
+
+@pytest.mark.parametrize("given", ["dirpath", "default_root_dir"])
+def test_checkpoints_that_cannot_be_written_are_found_before_the_first_round(tmp_path: Path, given: str) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "checkpoints"
+    saving = ModelCheckpoint(dirpath=folder if given == "dirpath" else None)
+    root = folder if given == "default_root_dir" else tmp_path
+    fed = FederatedLoop(cohort=2, executor="sequential")
+    trainer = quiet_trainer(1, fed, saving, enable_checkpointing=True, default_root_dir=root)
+    with pytest.raises(MisconfigurationException, match="file is a file; choose a folder that can be written to"):
+        trainer.fit(ToyModule(), datamodule=toy_data())
+    assert not fed.arms

@@ -1,0 +1,141 @@
+"""Tables keep what they are given: in memory, in a checkpoint, in a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fedhpo.run.table import WAITING, Table
+from lightning_fedhpo.run.table_column import Column
+
+ROWS: list[dict[str, Any]] = [
+    {"round": 0, "score": 0.1, "best": True, "kind": "adam", "count": 3},
+    {"round": 1, "score": math.nan, "best": False, "kind": None, "count": 2**53},
+    {"round": 2, "score": -0.0, "best": True, "kind": "sgd", "count": -(2**70), "late": 1},
+    {"round": 3, "score": 1e-310, "best": False, "kind": "adam", "count": 2**53 - 1, "late": 0.5},
+    {"late": True, "round": 4, "score": -math.inf, "kind": "1", "best": None, "count": 0},
+]
+NAMES = ["round", "score", "best", "kind", "count", "late"]
+
+
+def filled(times: int = 1) -> Table:
+    table = Table()
+    for _ in range(times):
+        for row in ROWS:
+            table.append(row)
+    return table
+
+
+def complete(rows: list[dict[str, Any]]) -> str:
+    """Return rows with blanks for what they lack, in full: types, nan and the sign of zero are part of it."""
+    return repr([{name: row.get(name) for name in NAMES} for row in rows])
+
+
+def through_a_file(state: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@pytest.mark.parametrize("times", [1, WAITING // len(ROWS), 2 * WAITING // len(ROWS) + 1])
+def test_cells_come_back_as_they_were(times: int) -> None:
+    table = filled(times)
+    assert complete(list(table)) == complete(ROWS * times)
+    assert len(table) == len(ROWS) * times
+    assert repr(table["late"]) == repr([row.get("late") for row in ROWS] * times)
+    assert complete([table[-2]]) == complete([ROWS[-2]])
+
+
+def test_reading_in_between_changes_nothing() -> None:
+    table = Table()
+    for number, row in enumerate(ROWS * 3, 1):
+        table.append(row)
+        assert (len(table), len(table["round"]), table[-1]["round"]) == (number, number, row["round"])
+    assert table == filled(3)
+
+
+def test_a_checkpoint_holds_every_cell_and_goes_on() -> None:
+    table = filled()
+    back = Table.from_state(through_a_file(table.state_dict()))
+    assert back == table
+    for one in (table, back):
+        for row in ROWS:
+            one.append(row)
+    assert back == table == filled(2)
+
+
+def test_a_checkpoint_does_not_move_with_the_table() -> None:
+    table = filled()
+    state = table.state_dict()
+    for row in ROWS:
+        table.append(row)
+    assert complete(list(Table.from_state(state))) == complete(ROWS)
+
+
+def test_numbers_are_not_pickled_one_by_one() -> None:
+    """A checkpoint of every round stays cheap: what is no tensor in it does not grow with the rows."""
+    few, many = (
+        {name: repr(value) for name, value in filled(times).state_dict().items() if name not in ("rows", "cells")}
+        for times in (1, 100)
+    )
+    assert few == many
+
+
+def test_what_is_the_same_in_all_rows_is_kept_once() -> None:
+    table = Table({"arm": [0] * 5, "score": [0.0, -0.0, 0.0, 0.0, 0.0], "loss": [math.nan] * 5, "note": [None] * 5})
+    state = through_a_file(table.state_dict())
+    assert [tensor.shape for tensor in state["cells"]] == [(1, 5), (1, 5)]
+    assert Table.from_state(state) == table
+
+
+@pytest.mark.parametrize("table", [Table(), Table({"round": []}), Table({"round": [3]})], ids=["none", "no row", "one"])
+def test_small_tables_come_back_too(table: Table) -> None:
+    back = Table.from_state(through_a_file(table.state_dict()))
+    assert back == table
+    for one in (table, back):
+        one.append({"round": 4, "score": 0.5})
+    assert back == table
+
+
+def test_tables_differ_by_types_and_names() -> None:
+    assert Table({"a": [1]}) != Table({"a": [1.0]})
+    assert Table({"a": [1]}) != Table({"a": [True]})
+    assert Table({"a": [1], "b": [2]}) != Table({"b": [2], "a": [1]})
+    assert Table({"a": [math.nan]}) == Table({"a": [math.nan]})
+
+
+def test_a_file_has_what_the_table_has(tmp_path: Path) -> None:
+    filled().to_csv(tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["score"]) for row in rows if row["score"] != "nan"] == [0.1, -0.0, 1e-310, -math.inf]
+    assert [row["count"] for row in rows] == [str(row["count"]) for row in ROWS]
+    assert [row["late"] for row in rows] == ["", "", "1", "0.5", "True"]
+
+
+def test_an_unknown_column_names_those_there_are() -> None:
+    with pytest.raises(KeyError, match="no column 'arm' in this table: it has round, score, best, kind, count, late"):
+        filled()["arm"]
+
+
+def test_numpy_s_numbers_become_plain_ones() -> None:
+    column = Column()
+    column.extend([np.float64(0.5), np.int64(3), np.bool_(True), np.str_("adam")])
+    assert [(type(cell), cell) for cell in column.cells()] == [(float, 0.5), (int, 3), (bool, True), (str, "adam")]
+
+
+def test_a_column_takes_single_kinds_and_mixtures_alike() -> None:
+    cells = [cell for row in ROWS for cell in row.values()]
+    at_once, one_by_one = Column(), Column()
+    at_once.extend(cells)
+    for cell in cells:
+        one_by_one.extend([cell])
+    assert repr(at_once.cells()) == repr(one_by_one.cells()) == repr(cells)

@@ -1,0 +1,166 @@
+"""What the best arm did in each round: through its ancestors, in the result and in a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback, Trainer
+
+from lightning_fedhpo import FedAvg, FederatedLoop, FedPop, Fixed, Float, RandomSearch, SearchSpace
+from lightning_fedhpo.cli.main import train
+from lightning_fedhpo.run.trajectory import checked, owners, read_trajectory, trajectory_of, write_trajectory
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9)},
+    server={"lr": Float(0.3, 1.0, log=True), "momentum": Float(0.0, 0.5)},
+)
+
+
+def evolved(*callbacks: Callback, arms: int = 6, rounds: int = 6, seed: int = 0) -> FederatedLoop:
+    """Run a population whose cohorts train with one configuration each."""
+    fed = FederatedLoop(FedAvg(decay=0.01), cohort=3, executor="sequential", seed=seed)
+    search = RandomSearch(SPACE, budget=arms * rounds, max_rounds=rounds)
+    tuner = FedPop(SPACE, levels=["g"], interval=1, rho=2)
+    quiet_trainer(rounds, fed, search, tuner, *callbacks).fit(ToyModule(), datamodule=toy_data())
+    return fed
+
+
+def test_owners_through_two_generations() -> None:
+    """Arm 7 was a copy of 5 from round 6 on, which was one of 2 from round 4 on."""
+    assert owners(7, 8, [(4, 2), (6, 5)]) == [2, 2, 2, 2, 5, 5, 7, 7]
+    assert owners(3, 3, []) == [3, 3, 3]
+    assert owners(1, 2, [(2, 0)]) == [0, 0]  # replaced after the last round so far
+
+
+def test_it_is_what_the_best_arm_and_its_ancestors_trained_with() -> None:
+    fed = evolved(seed=2)
+    history = {(row["round"], row["arm"]): row for row in fed.result.history}
+    jobs = list(fed.result.jobs)
+    owner, owned = fed.result.best_arm, []
+    for number in reversed(range(6)):
+        owned.insert(0, owner)
+        if number:
+            owner = history[number - 1, owner]["fedpop/parent"]
+    assert len(set(owned)) >= 3, "two generations at least"
+    trajectory = fed.result.trajectory
+    assert [(row["round"], row["arm"]) for row in trajectory] == list(enumerate(owned))
+    for row in trajectory:
+        trained = [job for job in jobs if (job["round"], job["arm"]) == (row["round"], row["arm"])]
+        assert len(trained) == 3
+        assert all(job[name] == value for job in trained for name, value in row["client"].items())
+        columns = {name: history[row["round"], row["arm"]][f"server/{name}"] for name in SPACE.server}
+        assert row["server"] == {**columns, "decay": 0.01}, "what nobody tunes is in it, too"
+        assert set(row["client"]) == set(SPACE.client)
+    assert trajectory[-1]["client"] == {name: fed.result.best["client"][name] for name in SPACE.client}
+    assert len({row["client"]["lr"] for row in trajectory}) == len(set(owned)), "a copy has values of its own"
+
+
+def test_without_evolution_it_is_the_same_in_every_round() -> None:
+    fed = FederatedLoop(cohort=2, executor="sequential")
+    fixed = Fixed({"lr": 0.2}, {"momentum": 0.5})
+    quiet_trainer(3, fed, fixed).fit(ToyModule(), datamodule=toy_data())
+    server = {"lr": 1.0, "momentum": 0.5, "decay": 0.0}
+    expected = [{"round": n, "arm": 0, "server": server, "client": {"lr": 0.2}} for n in range(3)]
+    assert fed.result.trajectory == expected
+
+
+class Stops(Callback):
+    """Is Ctrl-C in a round's last job, when other arms have been aggregated."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_train_batch_start(self, trainer: Trainer, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == self.number and batch_idx == 17:
+            raise ZeroDivisionError("of somebody else's")
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_interrupted_round_is_not_in_it(number: int) -> None:
+    fed = FederatedLoop(cohort=3, executor="sequential")
+    search = RandomSearch(SPACE, budget=36, max_rounds=6)
+    with pytest.raises(ZeroDivisionError):
+        quiet_trainer(6, fed, search, Stops(number)).fit(ToyModule(), datamodule=toy_data())
+    assert max(arm.rounds for arm in fed.arms) == number + 1, "an arm is done for good"
+    assert [row["round"] for row in fed.result.trajectory] == list(range(number))
+
+
+def test_the_file_in_a_runs_folder(tmp_path: Path) -> None:
+    chosen = ["search=random", "tuner=fedpop", "search.budget=20", "trainer.max_epochs=5", "fed.executor=sequential"]
+    summary = train(composed(tmp_path, *chosen))
+    trajectory = read_trajectory(tmp_path / "trajectory.json")
+    history = {(row["round"], row["arm"]): row for row in rows(tmp_path / "history.csv")}
+    assert [row["round"] for row in trajectory] == list(range(5))
+    assert trajectory[-1]["arm"] == summary["best_arm"]
+    for row in trajectory:
+        written = history[str(row["round"]), str(row["arm"])]
+        assert row["client"] == pytest.approx({n: float(written[f"client/{n}"]) for n in row["client"]})
+        assert row["server"] == pytest.approx({n: float(written[f"server/{n}"]) for n in row["server"]})
+
+
+def test_every_clients_own_configuration(tmp_path: Path) -> None:
+    fed = FederatedLoop(cohort=3, executor="sequential")
+    search = RandomSearch(SPACE, budget=6, max_rounds=3, per_client=True)
+    quiet_trainer(3, fed, search).fit(ToyModule(), datamodule=toy_data())
+    write_trajectory(tmp_path / "trajectory.json", fed.result.trajectory)
+    read = read_trajectory(tmp_path / "trajectory.json")
+    best = fed.result.best["clients"]
+    for row in read:
+        assert len(row["clients"]) == 8
+        for client, config in row["clients"].items():
+            assert config == {name: best[int(client)][name] for name in SPACE.client}
+
+
+def test_history_may_come_in_any_order_of_arms() -> None:
+    history = [
+        {"arm": 1, "round": 0, "client/lr": 0.1, "server/lr": 1.0},
+        {"arm": 0, "round": 0, "client/lr": 0.2, "server/lr": 2.0},
+        {"arm": 0, "round": 1, "client/lr": 0.3, "server/lr": 3.0},
+        {"arm": 1, "round": 1, "client/lr": 0.4, "server/lr": 4.0},
+    ]
+    found = trajectory_of([1, 0], history, {"lr": 9.0, "decay": 0.5})
+    assert [row["server"] for row in found] == [{"lr": 1.0, "decay": 0.5}, {"lr": 3.0, "decay": 0.5}]
+    assert [row["client"] for row in found] == [{"lr": 0.1}, {"lr": 0.3}]
+
+
+ROW = {"server": {"lr": 1.0}, "client": {"lr": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[{", "is no JSON"),
+        ("[]", "list with `server` and `client` values"),
+        ('"text"', "list with `server` and `client` values"),
+        (json.dumps(ROW), "list with `server` and `client` values"),
+        (json.dumps([ROW, {"server": {"lr": 1.0}}]), "list with `server` and `client` values"),
+        (json.dumps([{"server": 1.0, "client": {}}]), "list with `server` and `client` values"),
+        (json.dumps([ROW, {"server": {"lr": 1.0}, "client": {"momentum": 0.1}}]), "same hyperparameters in every"),
+        (json.dumps([ROW, {"server": {}, "client": {"lr": 0.1}}]), "same hyperparameters in every round"),
+        (json.dumps([{**ROW, "clients": [{"lr": 0.1}]}]), "list with `server` and `client` values"),
+        (json.dumps([{**ROW, "clients": {"0": 0.1}}]), "list with `server` and `client` values"),
+        (json.dumps([{**ROW, "clients": {"0": {"lr": 0.1}}}, ROW]), "same hyperparameters in every round"),
+    ],
+)
+def test_files_that_are_none(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "trajectory.json").write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_trajectory(tmp_path / "trajectory.json")
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no file at"):
+        read_trajectory(tmp_path / "trajectory.json")
+
+
+def test_what_was_read_is_not_what_was_given() -> None:
+    given = [{"server": {"lr": 1.0}, "client": {"lr": 0.1}}]
+    found = checked(given, "here")
+    given[0]["client"]["lr"] = 0.7
+    assert found[0]["client"] == {"lr": 0.1}

@@ -1,0 +1,255 @@
+"""Float and Int: what they draw, what is near a value, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from lightning_fedhpo.space.dimensions import Float, Int, steps
+
+SEEDS = range(5)
+DIMENSIONS = [
+    Float(-2.0, 3.0),
+    Float(1e-4, 1.0, log=True),
+    Float(0.1, 0.1),
+    Float(0.3, 0.7, log=True),
+    Int(1, 5),
+    Int(-3, 3),
+    Int(1, 1000, log=True),
+    Int(7, 7),
+]
+
+
+def draws(dimension: Float | Int, n: int, seed: int = 0) -> list[float]:
+    rng = np.random.default_rng(seed)
+    return [dimension.sample(rng) for _ in range(n)]
+
+
+class Fixed(np.random.Generator):
+    """A generator whose every uniform number is the same, to reach the ends of a dimension."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.number = number
+
+    def random(self, *args: object, **kwargs: object) -> float:  # type: ignore[override]
+        return self.number
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_samples_are_plain_numbers_inside_and_depend_on_the_seed_only(dimension: Float | Int, seed: int) -> None:
+    values = draws(dimension, 200, seed)
+    assert values == draws(dimension, 200, seed)
+    assert {type(value) for value in values} == {float if isinstance(dimension, Float) else int}
+    assert all(value in dimension and dimension.contains(value) for value in values)
+    if dimension.low < dimension.high:
+        assert values != draws(dimension, 200, seed + 1)
+
+
+@pytest.mark.parametrize(
+    "dimension", [*DIMENSIONS, Float(1e-300, 1e300, log=True), Float(0.1, 0.3, log=True)], ids=repr
+)
+@pytest.mark.parametrize("number", [0.0, 5e-324, 0.5, 1 - 2**-53])
+def test_no_uniform_number_leads_outside(dimension: Float | Int, number: float) -> None:
+    assert dimension.low <= dimension.sample(Fixed(number)) <= dimension.high
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
+def test_a_draw_takes_one_random_number(dimension: Float | Int) -> None:
+    rng, reference = np.random.default_rng(1), np.random.default_rng(1)
+    value = dimension.sample(rng)
+    dimension.perturb(value, 0.0, rng)
+    dimension.perturb(value, 0.3, rng)
+    reference.random(3)
+    assert rng.random() == reference.random()
+
+
+def test_float_is_uniform_on_its_scale() -> None:
+    # A fifth of the width, for every fifth; with 20,000 draws the standard error of a share is 0.003.
+    linear = np.histogram(draws(Float(-2.0, 3.0), 20_000), bins=[-2, -1, 0, 1, 2, 3])[0] / 20_000
+    np.testing.assert_allclose(linear, 0.2, atol=0.012)
+    # A quarter of the draws of 1e-4..1 in every decade: that is what log-uniform means.
+    decades = np.histogram(draws(Float(1e-4, 1.0, log=True), 20_000), bins=[1e-4, 1e-3, 1e-2, 1e-1, 1])[0] / 20_000
+    np.testing.assert_allclose(decades, 0.25, atol=0.013)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
+def test_float_quantiles(fraction: float) -> None:
+    assert Float(-2.0, 3.0).quantile(fraction) == pytest.approx(-2 + 5 * fraction)
+    # The quantile of a log-uniform number is the weighted geometric mean of its bounds.
+    assert Float(2.0, 50.0, log=True).quantile(fraction) == pytest.approx(2 ** (1 - fraction) * 50**fraction)
+
+
+def test_int_is_uniform_and_reaches_both_bounds() -> None:
+    shares = Counter(draws(Int(1, 5), 20_000))
+    assert sorted(shares) == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose([shares[k] / 20_000 for k in range(1, 6)], 0.2, atol=0.012)
+
+
+def test_log_int_is_as_likely_as_the_reals_that_round_to_it() -> None:
+    shares = Counter(draws(Int(1, 6, log=True), 40_000))
+    expected = [math.log((k + 0.5) / (k - 0.5)) / math.log(6.5 / 0.5) for k in range(1, 7)]
+    np.testing.assert_allclose([shares[k] / 40_000 for k in range(1, 7)], expected, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value", "epsilon", "near"),
+    [
+        (Float(0.0, 1.0), 0.5, 0.25, Float(0.25, 0.75)),
+        (Float(0.0, 1.0), 0.125, 0.25, Float(0.0, 0.375)),  # cut off below
+        (Float(0.0, 1.0), 0.875, 0.25, Float(0.625, 1.0)),  # and above
+        (Float(-4.0, 4.0), 0.0, 0.5, Float(-4.0, 4.0)),
+        (Float(1e-4, 1.0, log=True), 1e-2, 0.25, Float(1e-3, 1e-1, log=True)),  # four decades: one to each side
+        (Float(1e-4, 1.0, log=True), 1e-4, 0.5, Float(1e-4, 1e-2, log=True)),
+        (Int(0, 10), 5, 0.1, Int(4, 6)),
+        (Int(0, 10), 5, 0.11, Int(3, 7)),  # ceil(1.1) = 2 steps, and as many down as up
+        (Int(0, 10), 1, 0.3, Int(0, 4)),
+        (Int(0, 10), 10, 0.01, Int(9, 10)),
+        (Int(0, 100), 50, 0.07, Int(43, 57)),  # 7 steps, although 100 * 0.07 > 7 in floating point
+        (Int(1, 5), 3, 0.25, Int(2, 4)),
+        (Int(1, 1000, log=True), 10, 1 / 3, Int(1, 100, log=True)),  # three decades: one to each side
+        (Int(1, 16, log=True), 4, 0.25, Int(2, 8, log=True)),
+        (Int(1, 16, log=True), 3, 0.25, Int(1, 6, log=True)),  # 1.5 to 6, rounded outwards
+    ],
+)
+def test_neighbourhoods_by_hand(dimension: Float | Int, value: float, epsilon: float, near: Float | Int) -> None:
+    found = dimension.around(value, epsilon)  # type: ignore[arg-type]
+    assert (found.low, found.high) == pytest.approx((near.low, near.high))
+    assert (type(found), found.log) == (type(near), near.log)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_perturbations_stay_near(dimension: Float | Int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scale = math.log if dimension.log else float
+    width = scale(dimension.high) - scale(dimension.low)
+    for epsilon in (0.05, 0.3, 0.8):
+        value = dimension.sample(rng)
+        for _ in range(50):
+            moved = dimension.perturb(value, epsilon, rng)  # type: ignore[arg-type]
+            assert moved in dimension
+            if isinstance(dimension, Float):
+                assert abs(scale(moved) - scale(value)) <= width * epsilon * (1 + 1e-9)
+            elif not dimension.log:
+                assert abs(moved - value) <= math.ceil(width * epsilon)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_epsilon_zero_keeps_the_value_and_one_is_the_whole_space(dimension: Float | Int, seed: int) -> None:
+    value = dimension.sample(np.random.default_rng(seed))
+    assert dimension.perturb(value, 0, np.random.default_rng(9)) == value
+    assert dimension.around(value, 1) == dimension
+    assert dimension.perturb(value, 1, np.random.default_rng(9)) == dimension.sample(np.random.default_rng(9))
+
+
+def test_perturbation_is_symmetric_where_nothing_is_cut_off() -> None:
+    rng = np.random.default_rng(0)
+    shares = Counter(Int(0, 20).perturb(10, 0.12, rng) for _ in range(20_000))  # ceil(2.4) = 3 steps
+    assert sorted(shares) == [7, 8, 9, 10, 11, 12, 13]
+    np.testing.assert_allclose([shares[k] / 20_000 for k in range(7, 14)], 1 / 7, atol=0.012)
+
+
+def test_grids() -> None:
+    assert Float(0.0, 1.0).grid(5) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert Float(1e-4, 1.0, log=True).grid(3) == pytest.approx([1e-4, 1e-2, 1.0])
+    assert Float(1e-5, 1e-1, log=True).grid(5)[::4] == [1e-5, 1e-1]  # the bounds themselves, bit for bit
+    assert Float(0.01, 1.0, log=True).grid(1) == pytest.approx([0.1])
+    assert Float(2.0, 2.0).grid(4) == [2.0]
+    assert Int(1, 5).grid(3) == [1, 3, 5]
+    assert Int(1, 5).grid(99) == [1, 2, 3, 4, 5]
+    assert Int(1, 100, log=True).grid(3) == [1, 10, 100]
+    assert {type(value) for value in Int(1, 9).grid(4)} == {int}
+
+
+def test_clip_and_contains() -> None:
+    assert Float(0.0, 1.0).clip(-3) == 0.0
+    assert Float(0.0, 1.0).clip(math.inf) == 1.0
+    assert Float(0.0, 1.0).clip(0.4) == 0.4
+    assert [Int(1, 5).clip(value) for value in (-9, 2.7, 4, 1e9, -math.inf)] == [1, 3, 4, 5, 1]
+    assert type(Int(1, 5).clip(np.int64(3))) is int
+    assert 0.5 in Float(0.0, 1.0) and np.float32(0.5) in Float(0.0, 1.0) and 1 in Float(0.0, 1.0)
+    assert np.int64(3) in Int(1, 5)
+    assert not any(value in Float(0.0, 1.0) for value in (1.1, True, "0.5", None, math.nan, [0.5]))
+    assert not any(value in Int(1, 5) for value in (0, 6, 3.0, True, "3", None))
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
+def test_round_trips(dimension: Float | Int) -> None:
+    data = json.loads(json.dumps(dimension.to_dict()))
+    assert type(dimension).from_dict(data) == dimension
+    assert pickle.loads(pickle.dumps(dimension)) == copy.deepcopy(dimension) == dimension
+    assert eval(repr(dimension)) == dimension
+    assert len({dimension, copy.copy(dimension)}) == 1
+
+
+@pytest.mark.parametrize("bound", [0.1, 1 / 3, 5e-324, 1e-7, 123456.789])
+def test_json_is_exact(bound: float) -> None:
+    assert Float.from_dict(json.loads(json.dumps(Float(bound, 1e9).to_dict()))).low == bound
+
+
+def test_values_are_plain_and_cannot_be_changed() -> None:
+    lr, epochs = Float(np.float32(0.5), 1), Int(np.int64(1), 3)
+    assert (type(lr.low), type(lr.high), type(epochs.low)) == (float, float, int)
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        lr.low = 2.0
+    assert Float(0, 1) != Float(0, 1, log=False).around(0.5, 0.1)
+    assert Int(1, 3) != Float(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "error", "message"),
+    [
+        (Float, (2.0, 1.0), ValueError, "comes first, got 2.0 and 1.0: swap"),
+        (Float, (0.0, 1.0, True), ValueError, "log scale needs bounds above zero, got 0.0"),
+        (Float, (-1.0, 1.0, True), ValueError, "above zero"),
+        (Float, (0.0, math.inf), ValueError, "must be finite"),
+        (Float, (math.nan, 1.0), ValueError, "must be finite"),
+        (Float, (-1e308, 1e308), ValueError, "distance must be finite"),
+        (Float, ("1e-4", 1.0), TypeError, r"write 1\.0e-4"),
+        (Float, (False, True), TypeError, "must be numbers"),
+        (Float, (0.0, 1.0, "yes"), TypeError, "`log` of Float must be true or false, got 'yes'"),
+        (Int, (1, 2.5), TypeError, "whole numbers .*got 1 and 2.5"),
+        (Int, (1.0, 2.0), TypeError, "whole numbers"),
+        (Int, (True, 5), TypeError, "whole numbers"),
+        (Int, (5, 1), ValueError, "swap"),
+        (Int, (0, 8, True), ValueError, "above zero"),
+    ],
+)
+def test_constructors_refuse(kind: type, arguments: tuple[object, ...], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        kind(*arguments)
+
+
+def test_methods_refuse() -> None:
+    lr = Float(0.0, 1.0)
+    for epsilon in (-0.1, 1.1, math.nan, True, "0.1"):
+        with pytest.raises(ValueError, match="`epsilon` must be between 0"):
+            lr.around(0.5, epsilon)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Float\(0.0, 1.0\), got 2.0: use clip"):
+        lr.perturb(2.0, 0.1, np.random.default_rng(0))
+    for value in (math.nan, "a", None, True):
+        with pytest.raises(ValueError, match="can be clipped"):
+            Int(0, 1).clip(value)
+    for n in (0, -1, 2.0):
+        with pytest.raises(ValueError, match="at least 1"):
+            lr.grid(n)  # type: ignore[arg-type]
+    for fraction in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            lr.quantile(fraction)
+    with pytest.raises(ValueError, match="needs `type: float`, got 'int'"):
+        Float.from_dict({"type": "int", "low": 0, "high": 1})
+    with pytest.raises(TypeError, match="cannot be made of .*hgih"):
+        Float.from_dict({"type": "float", "low": 0, "hgih": 1})
+
+
+def test_steps_are_rounded_up() -> None:
+    assert [steps(10, epsilon) for epsilon in (0, 0.1, 0.3, 0.31, 1)] == [0, 1, 3, 4, 10]

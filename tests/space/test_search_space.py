@@ -1,0 +1,231 @@
+"""SearchSpace: configs, neighbourhoods, composition, and what comes from YAML."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace, dimension
+
+CLIENT = {
+    "lr": Float(1e-4, 1.0, log=True),
+    "momentum": Float(0.0, 0.9),
+    "batch_size": Choice([8, 16, 32, 64, 128]),
+    "epochs": Int(1, 5),
+    "activation": Choice(["relu", "gelu"]),
+}
+SERVER = {"lr": Float(0.1, 10.0, log=True), "decay": Float(1e-4, 1e-2, log=True)}
+SPACE = SearchSpace(client=CLIENT, server=SERVER)
+CONFIG = {"lr": 0.01, "momentum": 0.5, "batch_size": 32, "epochs": 3, "activation": "gelu"}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_parts_are_read_only_and_in_the_order_given() -> None:
+    assert list(SPACE.client) == list(CLIENT) and list(SPACE.server) == list(SERVER)
+    with pytest.raises(TypeError):
+        SPACE.client["lr"] = Float(0.0, 1.0)  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        SPACE.client = {}  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"one of \['client', 'server'\], got 'clients'"):
+        SPACE.part("clients")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("part", ["client", "server"])
+def test_samples_are_points_of_the_part(seed: int, part: Any) -> None:
+    config = SPACE.sample(rng(seed), part)
+    assert list(config) == list(SPACE.part(part))
+    SPACE.check(config, part)
+    assert SPACE.contains(config, part)
+    assert config == SPACE.sample(rng(seed), part) == SPACE.clip(config, part)
+    assert config != SPACE.sample(rng(seed + 1), part)
+
+
+def test_each_name_takes_one_random_number_in_the_order_given() -> None:
+    numbers = rng().random(len(CLIENT))
+    expected = {name: CLIENT[name].quantile(number) for name, number in zip(CLIENT, numbers, strict=True)}
+    assert SPACE.sample(rng()) == expected
+    # So another dimension under one name leaves the other names as they are.
+    other = SearchSpace(client={**CLIENT, "momentum": Choice(["a", "b", "c"])}).sample(rng())
+    assert {**other, "momentum": expected["momentum"]} == expected
+
+
+def test_perturb_keeps_within_epsilon_and_epsilon_zero_keeps_everything() -> None:
+    generator = rng()
+    for _ in range(200):
+        config = SPACE.perturb(CONFIG, 0.25, generator)
+        assert 0.001 <= config["lr"] <= 0.1  # type: ignore[operator]
+        assert 0.275 <= config["momentum"] <= 0.725  # type: ignore[operator]
+        assert config["batch_size"] in (16, 32, 64)
+        assert config["epochs"] in (2, 3, 4)
+        assert config["activation"] == "gelu"
+    assert SPACE.perturb(CONFIG, 0.0, generator) == CONFIG
+    assert SPACE.perturb(CONFIG, 1.0, rng(3)) == SPACE.sample(rng(3))
+    server = SPACE.perturb({"lr": 1.0, "decay": 1e-3}, 0.25, generator, part="server")
+    assert 10**-0.5 <= server["lr"] <= 10**0.5  # type: ignore[operator]
+
+
+def test_around_narrows_one_part() -> None:
+    near = SPACE.around(CONFIG, 0.25)
+    assert near.client["epochs"] == Int(2, 4) and near.client["batch_size"] == Choice([16, 32, 64])
+    assert near.server == SPACE.server
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbourhood_is_around_its_first_config(seed: int) -> None:
+    configs = SPACE.neighbourhood(rng(seed), k=20, epsilon=0.1)
+    assert len(configs) == 20
+    assert configs[0] == SPACE.sample(rng(seed))
+    near = SPACE.around(configs[0], 0.1)
+    assert all(near.contains(config) for config in configs)
+    assert configs[1] != configs[0]
+    assert configs[:5] == SPACE.neighbourhood(rng(seed), k=5, epsilon=0.1)
+
+
+def test_neighbourhood_at_the_ends_of_epsilon() -> None:
+    equal = SPACE.neighbourhood(rng(), k=4, epsilon=0.0)
+    assert all(config == equal[0] for config in equal)
+    generator = rng()
+    assert SPACE.neighbourhood(rng(), k=4, epsilon=1.0) == [SPACE.sample(generator) for _ in range(4)]
+    assert len(SPACE.neighbourhood(rng(), k=1, epsilon=0.5)) == 1
+    for k in (0, -1, 2.0, True):
+        with pytest.raises(ValueError, match="at least 1, got k="):
+            SPACE.neighbourhood(rng(), k=k, epsilon=0.1)  # type: ignore[arg-type]
+
+
+def test_check_names_what_is_wrong_and_what_exists() -> None:
+    config = {"learning_rate": 0.1, **{name: CONFIG[name] for name in CONFIG if name not in ("lr", "epochs")}}
+    with pytest.raises(ValueError) as caught:
+        SPACE.check(config)
+    for part in ("unknown ['learning_rate']", "missing ['lr', 'epochs']", str(list(CLIENT)), "client"):
+        assert part in str(caught.value)
+    with pytest.raises(ValueError, match=r"client.epochs must lie in Int\(1, 5\), got 9"):
+        SPACE.check({**CONFIG, "epochs": 9})
+    with pytest.raises(ValueError, match="server config .* got missing"):
+        SPACE.check({"lr": 1.0}, "server")
+    with pytest.raises(ValueError, match="got unknown"):
+        SPACE.clip({**CONFIG, "x": 1})
+    with pytest.raises(ValueError, match="server.decay must lie in"):
+        SPACE.perturb({"lr": 1.0, "decay": 0.5}, 0.1, rng(), part="server")
+    assert not SPACE.contains(config) and not SPACE.contains({**CONFIG, "epochs": 9})
+    assert SPACE.clip({**CONFIG, "epochs": 9, "lr": 0}) == {**CONFIG, "epochs": 5, "lr": 1e-4}
+
+
+def test_an_empty_space_has_one_empty_config() -> None:
+    empty = SearchSpace()
+    assert empty.sample(rng()) == {} and empty.contains({}, "server")
+    assert empty.neighbourhood(rng(), k=2, epsilon=0.5) == [{}, {}]
+    assert SearchSpace.from_json(empty.to_json()) == empty
+    assert repr(empty) == "SearchSpace()"
+
+
+def test_round_trips() -> None:
+    assert SearchSpace.from_json(SPACE.to_json()) == SPACE
+    assert SearchSpace.from_dict(SPACE.to_dict()) == SPACE
+    assert pickle.loads(pickle.dumps(SPACE)) == copy.deepcopy(SPACE) == SPACE
+    assert eval(repr(SPACE)) == SPACE
+    assert hash(copy.copy(SPACE)) == hash(SPACE)
+    assert SearchSpace.from_json(SPACE.to_json()).sample(rng()) == SPACE.sample(rng())
+
+
+def test_the_order_of_names_is_part_of_a_space() -> None:
+    a, b = Float(0.0, 1.0), Float(0.0, 2.0)
+    assert SearchSpace(client={"a": a, "b": b}) != SearchSpace(client={"b": b, "a": a})
+    assert SearchSpace(client={"a": a}) != SearchSpace(server={"a": a})
+    assert SearchSpace(client={"a": a}) != {"a": a}
+
+
+def test_merge() -> None:
+    sgd, epochs = SearchSpace(client={"lr": Float(0.1, 1.0)}), SearchSpace(client={"epochs": Int(1, 5)})
+    both = sgd | epochs
+    assert list(both.client) == ["lr", "epochs"]
+    assert both == sgd.merge(epochs) == SearchSpace.compose(sgd, epochs) == both | sgd
+    assert list(sgd.client) == ["lr"]  # the pieces stay as they are
+    other = SearchSpace(client={"lr": Float(0.5, 1.0)})
+    with pytest.raises(ValueError, match=r"Float\(0.1, 1.0\) and Float\(0.5, 1.0\) for client.lr"):
+        both.merge(other)
+    merged = both.merge(other, override=True)
+    assert merged.client["lr"] == Float(0.5, 1.0) and list(merged.client) == ["lr", "epochs"]
+    assert SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, other, override=True) == other
+    assert list((SearchSpace(server={"lr": Float(0.1, 1.0)}) | other).server) == ["lr"]  # another part, no clash
+    with pytest.raises(TypeError):
+        sgd | {"lr": Float(0.1, 1.0)}  # type: ignore[operator]
+
+
+YAML = """
+sgd: {lr: {type: float, low: 1e-4, high: 1.0, log: true}}
+epochs: {epochs: {_target_: lightning_fedhpo.space.search_space.Int, low: 1, high: 5}}
+batch: {batch_size: {_target_: lightning_fedhpo.space.search_space.Choice, options: [8, 16]}}
+"""
+FROM_YAML = SearchSpace({"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5), "batch_size": Choice([8, 16])})
+
+
+@pytest.mark.parametrize("convert", ["none", "partial", "all", "object"])
+def test_hydra_builds_a_merged_mapping(convert: str) -> None:
+    pieces = OmegaConf.create(YAML)
+    merged = OmegaConf.merge(pieces.sgd, pieces.epochs, pieces.batch)
+    config = OmegaConf.create({"_target_": "lightning_fedhpo.space.search_space.SearchSpace", "client": merged})
+    assert instantiate(config, _convert_=convert) == FROM_YAML
+    composed = {"_target_": "lightning_fedhpo.space.search_space.SearchSpace.compose", "_args_": [{"client": merged}]}
+    assert instantiate(OmegaConf.create(composed), _convert_=convert) == FROM_YAML
+
+
+def test_mappings_need_no_hydra() -> None:
+    pieces = OmegaConf.create(YAML)
+    assert SearchSpace(client=OmegaConf.merge(pieces.sgd, pieces.epochs, pieces.batch)) == FROM_YAML
+    assert SearchSpace(client=FROM_YAML.to_dict()["client"]) == FROM_YAML
+    assert dimension(Int(1, 2)) == Int(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("client", "error", "message"),
+    [
+        ([Float(0.0, 1.0)], TypeError, "maps names to dimensions"),
+        ({"lr": [0.1, 0.2]}, TypeError, r"client.lr: A dimension is a Float, Int or Choice"),
+        ({"lr": {"low": 0.1, "high": 0.2}}, ValueError, r"client.lr: The `type` .* \['choice', 'float', 'int'\]"),
+        ({"lr": {"type": "log", "low": 0.1}}, ValueError, "client.lr: The `type`"),
+        ({"lr": {"type": "float", "low": 2, "high": 1}}, ValueError, "client.lr: .*swap"),
+        ({"lr": {"type": "float", "low": 2}}, TypeError, "client.lr: .*high"),
+        ({3: Float(0.0, 1.0)}, TypeError, "name of a hyperparameter .* got 3 in client"),
+        ({"": Float(0.0, 1.0)}, TypeError, "name of a hyperparameter"),
+    ],
+)
+def test_constructor_refuses(client: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SearchSpace(client=client)
+
+
+def test_from_dict_refuses_other_keys() -> None:
+    with pytest.raises(ValueError, match="`client` and `server`"):
+        SearchSpace.from_dict({"lr": {"type": "float", "low": 0, "high": 1}})
+
+
+def test_ends_are_the_true_extremes_and_edges_are_all_that_can_be_checked() -> None:
+    space = SearchSpace(
+        client={
+            "epochs": Choice([3, 1, 5, 2]),
+            "act": Choice(["b", "c", "a"]),
+            "flag": Choice([True, False]),
+            "lr": Float(1e-3, 1.0, log=True),
+            "steps": Int(1, 9),
+            "one": Int(2, 2),
+        }
+    )
+    ends = {name: space.ends(name) for name in space.client}
+    assert ends == {
+        "epochs": (1, 5), "act": ("b", "a"), "flag": (True, False), "lr": (1e-3, 1.0), "steps": (1, 9), "one": None,
+    }  # fmt: skip
+    assert space.edges("epochs") == [3, 1, 5, 2]
+    assert space.edges("steps") == [1, 9]
+    low, high, inner = space.edges("lr")
+    assert (low, high) == (1e-3, 1.0)
+    assert low < inner < high

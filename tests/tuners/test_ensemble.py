@@ -1,0 +1,221 @@
+"""Several models as one: derivatives against finite differences in double precision, and modules that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightning_fedhpo import Choice, FederatedLoop, FedTune, Iid, SearchSpace
+from lightning_fedhpo.data import FederatedData
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.types import ClientResult, RoundContext
+
+SPACE = SearchSpace(client={"lr": Choice([0.3, 0.03]), "epochs": Choice([1, 2])})
+CLIENTS = 4
+
+
+class Both(NamedTuple):
+    """Outputs by place and name."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+class Named(dict[str, Any]):
+    """Outputs by name, made from keywords, as those of large libraries."""
+
+
+PACKED: dict[str, tuple[Callable[[Tensor, Tensor], Any], Callable[[Any], tuple[Tensor, Tensor]]]] = {
+    "tensor": (lambda a, b: torch.cat([a, b], 1), lambda out: (out[:, :3], out[:, 3:])),
+    "tuple": (lambda a, b: (a, b), lambda out: out),
+    "list in a tuple": (lambda a, b: ([a], b), lambda out: (out[0][0], out[1])),
+    "named tuple": (Both, lambda out: (out.logits, out.hidden)),
+    "dict": (lambda a, b: {"a": a, "b": b, "note": "text"}, lambda out: (out["a"], out["b"])),
+    "dict by numbers": (lambda a, b: {0: a, 1: b}, lambda out: (out[0], out[1])),
+    "named": (lambda a, b: Named(a=a, b=b), lambda out: (out["a"], out["b"])),
+}
+
+
+def loss_of(logits: Tensor, hidden: Tensor, y: Tensor) -> Tensor:
+    """Not linear in either output."""
+    return functional.cross_entropy(logits, y) + 0.1 * hidden.square().mean()
+
+
+class Packs(ToyModule):
+    """Returns two outputs in a container, in double precision."""
+
+    def __init__(self, kind: str = "tuple", told: str = "logged", weighs: bool = False) -> None:
+        super().__init__()
+        self.pack, self.unpack = PACKED[kind]
+        self.told, self.weighs = told, weighs
+        self.accuracy = MulticlassAccuracy(3)
+        self.double()
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = self.net[:3](x)
+        return self.pack(self.net[3](hidden), hidden)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        logits, hidden = self.unpack(self(batch[0]))
+        return loss_of(logits, hidden, batch[1])
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        logits, hidden = self.unpack(self(batch[0]))
+        loss = loss_of(logits, hidden, batch[1])
+        self.accuracy(logits, batch[1])
+        self.log_dict({"val_error": (logits.argmax(1) != batch[1]).double().mean(), "val_metric": self.accuracy})
+        if self.told == "logged":
+            self.log("val_loss", loss, **({"batch_size": 1} if self.weighs else {}))
+        return {"returned": loss, "logged": None, "by name": {"val_loss": loss, "others": logits}}[self.told]
+
+
+class Watched(FedTune):
+    """Keeps every client's model of the last round."""
+
+    models: list[tuple[int, list[Tensor], int]]
+
+    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> Any:
+        self.models = []
+        return super().suggest(arm, cohort, context)
+
+    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
+        weights = [tensor.detach().clone() for tensor in result.weights]
+        self.models.append((result.job.client, weights, result.train_examples))
+        return super().receive(arm, result)
+
+
+class NoRound(Callback):
+    """Counts the jobs."""
+
+    jobs = 0
+
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        self.jobs += 1
+
+
+def doubles(examples: int, seed: int) -> tuple[Tensor, Tensor]:
+    x, y = toy_tensors(examples, seed=seed)
+    return x.double(), y
+
+
+def credits_of(module: Packs, monitor: str) -> tuple[list[float], list[float]]:
+    """A round's credits, and finite differences of the loss of the models' weighted outputs."""
+    server = doubles(50, seed=1)
+    tuner = Watched(SPACE, loss=None if monitor != "val_error" else "val_loss")
+    data = FederatedData(doubles(203, seed=0), Iid(CLIENTS), batch_size=8)
+    loader = DataLoader(TensorDataset(*server), batch_size=7)
+    fed = FederatedLoop(cohort=CLIENTS, server_data=loader, monitor=monitor, executor="sequential")
+    quiet_trainer(1, fed, tuner).fit(module, datamodule=data)
+    names = [name for name, _ in module.named_parameters()]
+    total = sum(examples for _, _, examples in tuner.models)
+    assert len({examples for _, _, examples in tuner.models}) > 1, "clients of one size would hide a wrong share"
+
+    def loss(ones: Sequence[float]) -> float:
+        value = 0.0
+        for start in range(0, 50, 7):
+            x, y = (tensor[start : start + 7] for tensor in server)
+            outputs = [
+                module.unpack(functional_call(module, dict(zip(names, weights, strict=True)), (x,)))
+                for _, weights, _ in tuner.models
+            ]
+            shares = [one * examples / total for one, (_, _, examples) in zip(ones, tuner.models, strict=True)]
+            logits = sum(share * out[0] for share, out in zip(shares, outputs, strict=True))
+            hidden = sum(share * out[1] for share, out in zip(shares, outputs, strict=True))
+            value += (1 if module.weighs else len(x)) * float(loss_of(logits, hidden, y))
+        return value / (8 if module.weighs else 50)
+
+    step, differences = 1e-5, {}
+    with torch.no_grad():
+        for place, (client, _, _) in enumerate(tuner.models):
+            up, down = ([1.0 + sign * step * (n == place) for n in range(CLIENTS)] for sign in (1, -1))
+            differences[client] = (loss(up) - loss(down)) / (2 * step)
+    row = fed.result.history.to_dict()
+    ours = [row[f"fedtune/client/{client}/credit"][0] for client in range(CLIENTS)]
+    return ours, [-differences[client] for client in range(CLIENTS)]
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_credits_are_the_derivatives_of_the_ensembles_loss(kind: str) -> None:
+    ours, differences = credits_of(Packs(kind), "val_loss")
+    assert ours == pytest.approx(differences, rel=1e-4)
+    assert min(map(abs, ours)) > 1e-4, "numbers of no size prove nothing"
+
+
+@pytest.mark.parametrize(
+    ("told", "monitor"), [("returned", "loss"), ("by name", "val_loss"), ("logged", "val_error")], ids=str
+)
+def test_a_loss_that_is_returned_or_is_not_the_monitor(told: str, monitor: str) -> None:
+    ours, differences = credits_of(Packs(told=told), monitor)
+    assert ours == pytest.approx(differences, rel=1e-4)
+
+
+def test_a_loss_that_is_logged_with_a_batch_size_of_its_own() -> None:
+    """Its mean over the set weighs batches by that size, and so does the derivative."""
+    ours, differences = credits_of(Packs(weighs=True), "val_loss")
+    assert ours == pytest.approx(differences, rel=1e-4)
+
+
+class Beside(ToyModule):
+    """Does not call itself."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", functional.cross_entropy(self.net(batch[0]), batch[1]))
+
+
+class Number(ToyModule):
+    """Logs a plain number."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", functional.cross_entropy(self(batch[0]), batch[1]).item())
+
+
+class Without(ToyModule):
+    """Validates without gradients."""
+
+    @torch.no_grad()
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+
+
+class Late(ToyModule):
+    """Logs the loss when all batches are through."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.loss = functional.cross_entropy(self(batch[0]), batch[1]).item()
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_loss", self.loss)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (Beside(), {}, r"the `validation_step` of Beside does not call: compute its outputs by `self\(x\)`"),
+        (Number(), {}, "'val_loss' .* no differentiable tensor"),
+        (Without(), {}, "'val_loss' .* no differentiable tensor .*no_grad"),
+        (Late(), {}, "'val_loss' .* no differentiable tensor"),
+        (ToyModule(), {"monitor": "val_acc", "mode": "max"}, r"'val_acc' .* FedTune\(loss="),
+    ],
+    ids=["beside forward", "a number", "no_grad", "at the end", "accuracy"],
+)
+@pytest.mark.parametrize("credit", ["server", "federated"])
+def test_what_cannot_be_differentiated_is_found_before_the_first_round(
+    module: LightningModule, options: dict[str, Any], message: str, credit: Any
+) -> None:
+    nobody = NoRound()
+    fed = FederatedLoop(cohort=CLIENTS, server_data=toy_tensors(20), executor="sequential", **options)
+    with pytest.raises(MisconfigurationException, match=message):
+        quiet_trainer(1, fed, FedTune(SPACE, credit=credit), nobody).fit(module, datamodule=toy_data(clients=CLIENTS))
+    assert nobody.jobs == 0
+    assert "forward" not in vars(module), "the module is as it was"
