@@ -42,8 +42,8 @@ def test_what_was_found_different_stays_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_was_found_alike_may_be_a_little_less_so_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, whole, apart = saved(tmp_path), run(4), fitness.apart
-    monkeypatch.setattr(equivalence, "apart", lambda *weights: apart(*weights) + 5 * fitness.TOLERANCE)
+    checkpoint, whole, apart = saved(tmp_path), run(4), equivalence.apart
+    monkeypatch.setattr(equivalence, "apart", lambda *weights: apart(*weights) + 5 * equivalence.TOLERANCE)
     fed, _, weights = run(4, checkpoint)
     assert isinstance(fed._executor, VectorizedExecutor)
     assert all(map(torch.equal, weights, whole[2]))
