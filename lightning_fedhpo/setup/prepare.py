@@ -21,7 +21,6 @@ from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.client.module_state import ModuleState, lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
-from lightning_fedhpo.client.products import by_onednn, products_of
 from lightning_fedhpo.client.traces import Traces
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.data.federation import FederatedData
@@ -188,9 +187,6 @@ def _chosen(
     plan = Plan(clients[:3], ends, settings.jobs, settings.updates, settings.alike)
     try:
         lay_out_images(sequential, clients[0], ends[0])
-        with sequential.rewound():
-            products = products_of(lambda: sequential.step_once(clients[0]))
-        sequential.local.by_onednn = by_onednn(products)
         return choose(settings.executor, sequential, algorithm, limits, settings.monitor, plan)
     finally:
         state.end()

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule
-from tests.executors.test_vectorized import agree, run
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import FederatedData, Iid
 from lightning_fedhpo.executors import VectorizedExecutor, auto
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
+from tests.executors.vectorized.test_executor import agree, run
 
 
 class Plain(LightningModule):

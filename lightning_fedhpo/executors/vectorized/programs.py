@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
-from lightning_fedhpo.client.products import Product, by_onednn, multiplying, products_in
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, mixed
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
@@ -196,9 +195,8 @@ class Programs:
         program(*inputs)
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        graph, products = self._foretold(key) or self._traced(key, inputs)
-        program = self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
-        return multiplying(by_onednn=True)(program) if by_onednn(products) else program
+        graph = self._foretold(key) or self._traced(key, inputs)
+        return self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
 
     def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         try:
@@ -208,15 +206,15 @@ class Programs:
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
             return _plain(graph)
 
-    def _foretold(self, key: tuple[str, int, int]) -> tuple[GraphModule, list[Product]] | None:
-        """Return a step for a shape, and its products, without tracing it, where traces of others have told how."""
+    def _foretold(self, key: tuple[str, int, int]) -> GraphModule | None:
+        """Return a step for a shape without tracing it, where traces of others have told how."""
         stage, *shape = key
         template = next((one for one in self._templates[stage] if one.covers((shape[0], shape[1]))), None)
         if template is None or key in self.graphs:
             return None
-        return template.graph((shape[0], shape[1])), template.products((shape[0], shape[1]))
+        return template.graph((shape[0], shape[1]))
 
-    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> tuple[GraphModule, list[Product]]:
+    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> GraphModule:
         graph = self.graphs.get(key)
         if graph is None:
             if key[0] not in self._looked_through:
@@ -229,7 +227,7 @@ class Programs:
             template = template_of(others)
             if template is not None:
                 self._templates[key[0]].insert(0, template)
-        return graph, products_in(graph)
+        return graph
 
     def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
         """Return the places of the columns, which are the same at every step: in front of rows, shares and sizes."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.executors.test_vectorized import CASES, PLAIN, run
 
 from lightning_fedhpo import FederatedData, Natural
 from lightning_fedhpo.executors import VectorizedExecutor
 from lightning_fedhpo.testing import toy_tensors
+from tests.executors.vectorized.test_executor import CASES, PLAIN, run
 
 DIGITS = 1e-12
 """How far apart sums of doubles may be that were added up in another order; in single precision it is 1e-8."""

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback
-from tests.executors.test_vectorized import PLAIN, Net, agree, run
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedData, Float, Natural, RandomSearch, SearchSpace
 from lightning_fedhpo.executors import VectorizedExecutor
 from lightning_fedhpo.testing import toy_tensors
+from tests.executors.vectorized.test_executor import PLAIN, Net, agree, run
 
 SIZES = [10, 13, 16, 20, 24, 27, 30, 60]
 

@@ -11,8 +11,6 @@ import pytest
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import LambdaCallback
-from tests.executors.test_surprises import SIZES, Changes, clients, loss
-from tests.executors.test_vectorized import PLAIN, Net, agree, run
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,6 +20,8 @@ from lightning_fedhpo.executors.vectorized.fingerprint import Fingerprint
 from lightning_fedhpo.executors.vectorized.untouched import untouched
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.testing import quiet_trainer, toy_tensors
+from tests.executors.vectorized.test_executor import PLAIN, Net, agree, run
+from tests.executors.vectorized.test_surprises import SIZES, Changes, clients, loss
 
 
 def same(expected: FederatedLoop, fed: FederatedLoop) -> None:

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from lightning_fedhpo.client.products import Product, products_in
-
 Shape = tuple[int, int]
 """Lanes and width."""
 
@@ -115,10 +113,6 @@ class Template:
         self._arguments = [
             self._learnt((one.args, one.kwargs), (other.args, other.kwargs), numbers) for one, other in pairs
         ]
-        self._products = [
-            [size_of(one, other, shapes) for one, other in zip(*both, strict=True)]
-            for both in zip(*map(products_in, graphs), strict=True)
-        ]
 
     def covers(self, shape: Shape) -> bool:
         """Whether this is about a shape: where both traces had one width, it is about no other."""
@@ -133,10 +127,6 @@ class Template:
             node.args, node.kwargs = _filled(learnt, shape, nodes)
         return GraphModule(self._module, graph)
 
-    def products(self, shape: Shape) -> list[Product]:
-        """Return the products of matrices in the operations for a shape."""
-        return [Product(*(size.at(shape) for size in sizes)) for sizes in self._products]
-
     def foretells(self, shape: Shape, traced: GraphModule) -> bool:
         """Whether a trace is what this says about its shape."""
         try:
@@ -144,7 +134,7 @@ class Template:
         except UnlikeError:
             return False
         nodes = [node for _, node in pairs]
-        return self.products(shape) == products_in(traced) and all(
+        return all(
             _filled(learnt, shape, nodes) == (node.args, node.kwargs)
             for node, learnt in zip(nodes, self._arguments, strict=True)
         )

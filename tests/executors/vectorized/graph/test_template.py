@@ -11,7 +11,6 @@ from torch.func import grad, vmap
 from torch.fx import GraphModule
 from torch.nn import functional
 
-from lightning_fedhpo.client.products import products_in, products_of
 from lightning_fedhpo.executors.vectorized.graph.conv_layout import ChannelsInside, PoolsInPlace
 from lightning_fedhpo.executors.vectorized.graph.template import Shape, Template, UnlikeError, tell_apart, template_of
 from lightning_fedhpo.executors.vectorized.graph.trace import trace
@@ -68,12 +67,6 @@ def template(step: Step, *shapes: Shape) -> Template | None:
     return template_of({shape: traced(step, shape) for shape in shapes})
 
 
-@pytest.fixture(autouse=True)
-def noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have products noted whatever the processor."""
-    monkeypatch.setattr("lightning_fedhpo.client.products.offered", lambda: True)
-
-
 def check(found: Template | None, step: Step, shapes: Sequence[Shape]) -> None:
     """Hold what is foretold for shapes against what their traces compute."""
     assert found is not None
@@ -82,7 +75,6 @@ def check(found: Template | None, step: Step, shapes: Sequence[Shape]) -> None:
         graph, given = found.graph(shape), inputs(step, shape)
         told = traced(step, shape)
         assert torch.equal(graph(*given)[0], told(*given)[0])
-        assert found.products(shape) == products_in(told) == products_of(lambda told=told, given=given: told(*given))
 
 
 @pytest.mark.parametrize("step", [linear, convolution])
