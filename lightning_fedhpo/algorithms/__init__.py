@@ -1,4 +1,4 @@
-"""Federated methods, each a pair of local training and aggregation. A new one is exported here."""
+"""Federated algorithms: how clients train locally, and how the server aggregates. A new one is exported here."""
 
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.algorithms.fedavg import FedAvg

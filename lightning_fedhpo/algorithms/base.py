@@ -1,4 +1,4 @@
-"""What a federated method is here: the pair of local training and aggregation that the papers write Loc_c and Agg_b."""
+"""The base of federated algorithms: local training and aggregation, which the papers write as Loc_c and Agg_b."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def decayed(lr: float, decay: float, rounds: int) -> float:
-    """Return ``lr * (1 - decay)**t``, the papers' server learning rate in the arm's round t.
+    """Return ``lr * (1 - decay)**t``, the papers' learning rate in the arm's round t.
 
     >>> decayed(2.0, 0.5, rounds=2)
     0.5
@@ -27,21 +27,20 @@ def decayed(lr: float, decay: float, rounds: int) -> float:
 
 
 class Algorithm:
-    """Base of all federated methods: FedAvg's averaging, with everything a method may change around it.
+    """Base of all federated algorithms: FedAvg's averaging, and the methods that a subclass may override.
 
-    A subclass names its hyperparameters with their defaults in ``client`` and ``server``; it overrides
-    :meth:`server_optimizer` and :meth:`server_options` to aggregate otherwise, :meth:`added_gradient` (with
-    :meth:`carried`) to train otherwise, :meth:`initial_state` and :meth:`receive` to keep a state of its own,
-    :meth:`check_values` to say what its hyperparameters can be.
+    :meth:`server_optimizer` and :meth:`server_options` change the aggregation; :meth:`added_gradient` and
+    :meth:`carried` change local training; :meth:`initial_state` and :meth:`receive` keep state on the server and on
+    clients; :meth:`check_values` checks hyperparameters.
 
     Attributes:
-        clients: How many clients the federation has; the loop sets it before the first round.
-        travels: Names of the server's state that is sent to each client, and whose changes come back. The ledger counts
-            their bytes both ways.
+        clients: The number of clients in the federation; the loop sets it before the first round.
+        travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
+            bytes both ways.
 
     Args:
-        client: What local training takes beyond the optimizer's own hyperparameters, with defaults.
-        server: What aggregation takes, with defaults.
+        client: Hyperparameters of local training beyond the optimizer's own, with defaults.
+        server: Hyperparameters of aggregation, with defaults.
         weighting: ``"examples"`` weighs a client by its training examples, ``"uniform"`` counts all alike.
         local: Shell patterns of parameters and buffers that never leave the client (``"*bn*"`` is FedBN,
             ``"head.*"`` a personal head).
@@ -67,67 +66,60 @@ class Algorithm:
         self.check_values("server", self.server)
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
-        """Return the optimizer that will follow the pseudo-gradient ``w - sum n_i w_i``."""
+        """Return the optimizer that follows the pseudo-gradient ``w - sum n_i w_i``."""
         return torch.optim.SGD(weights, lr=config["lr"], **self.server_options(config))
 
     def server_options(self, config: Config) -> dict[str, Any]:
-        """Return the options of the server's optimizer beside ``lr``, as its parameter groups have them.
-
-        They are set anew in every round, so that a value that a tuner has changed is in force in the next one.
-        """
+        """Return the optimizer's options beside ``lr``; they are set anew in every round, since tuners change them."""
         return {"momentum": config.get("momentum", 0.0)}
 
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
-        """Return what the server keeps beside the weights when an arm starts, by name; nothing by default."""
+        """Return the server's initial state beside the weights, by name."""
         return {}
 
     def receive(self, arm: Arm, result: ClientResult) -> None:
-        """Take a client's result while its tensors live: by default, its model goes into the arm's sums.
+        """Add a client's model to the arm's sums. Called for every finite result, while its tensors live.
 
-        Called for every result that is finite. A method with a state of its own adds to it here by ``arm.add_state``
-        and ``arm.keep``; both are pending until the round is aggregated.
+        An algorithm with state adds to it here, by ``arm.add_state`` and ``arm.keep``. Both take effect when the round
+        is aggregated.
         """
         arm.add(result, self.weight(result) * result.job.weight)
 
     def added_gradient(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
     ) -> Sequence[Tensor]:
-        """Return what the method adds to the gradients of a client's own loss, a tensor for each of ``weights``.
+        """Return the gradient that the algorithm adds to that of a client's loss, a tensor for each of ``weights``.
 
-        Called for every step, before gradients are clipped, with the weights as they are, the model that the client
-        received as ``start``, and what it has from :meth:`carried`. It is a pure function made of tensor operations: an
-        executor may map it over many clients at once, whose hyperparameters are tensors of no dimension then.
+        Called at every step, before gradients are clipped, with the weights that the client received as ``start``. It
+        must be a pure function of tensors: the vectorized executor maps it over clients, and hyperparameters are then
+        tensors without a dimension.
         """
         raise NotImplementedError
 
     def carried(self, arm: Arm, client: int | None) -> Sequence[Tensor]:
-        """Return what a client brings to :meth:`added_gradient` beside the model: SCAFFOLD's ``c - c_i``, for one.
+        """Return a client's own tensors for :meth:`added_gradient`, such as SCAFFOLD's ``c - c_i``.
 
-        Called before a job trains, at times more than once, so it changes nothing. As many tensors as for any other
-        client, of the same shapes, which training does not change.
-
-        Args:
-            arm: The arm that the client trains in; one that no client has trained in yet where a module is tried.
-            client: The client, or None for one of another federation, which has never trained.
+        Called before a job trains, sometimes more than once, so it must change nothing. Number and shapes of the
+        tensors are the same for all clients. ``client`` is None for one of another federation, which has never trained.
         """
         return ()
 
     @property
     def keeps_client_state(self) -> bool:
-        """Whether clients keep parameters or a state of their own."""
+        """Whether clients keep parameters or state of their own."""
         return bool(self.local) or type(self).receive is not Algorithm.receive
 
     @property
     def changes_gradient(self) -> bool:
-        """Whether the method adds anything to the gradients at all."""
+        """Whether the algorithm adds to the gradients."""
         return type(self).added_gradient is not Algorithm.added_gradient
 
     def weight(self, result: ClientResult) -> float:
-        """Return how much a client's model counts, before weights are normalised."""
+        """Return a client's weight in the mean, before weights are normalised."""
         return float(result.train_examples) if self.weighting == "examples" else 1.0
 
     def aggregate(self, arm: Arm) -> None:
-        """Turn the round's sums into the arm's next weights: one step of the server's optimizer."""
+        """Take one step of the server's optimizer along the round's pseudo-gradient."""
         gradient = arm.pseudo_gradient()
         if gradient is not None:
             lr = decayed(arm.server["lr"], arm.server.get("decay", 0.0), arm.rounds)
@@ -142,7 +134,7 @@ class Algorithm:
         arm.commit()
 
     def check(self, side: Literal["client", "server"], names: Sequence[str]) -> None:
-        """Refuse server hyperparameters that this method does not have."""
+        """Refuse server hyperparameters that this algorithm does not have."""
         unknown = [name for name in dict.fromkeys(names) if name not in self.server] if side == "server" else []
         if unknown:
             raise ValueError(
@@ -151,18 +143,16 @@ class Algorithm:
             )
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
-        """Refuse values that a hyperparameter of this method cannot have.
-
-        Called with the defaults by the constructor, and before the first round with whatever may be set or drawn. A
-        method with rules of its own adds them here.
-        """
+        """Refuse impossible values: the constructor checks the defaults, the set-up what may be set or drawn."""
         for name, value in values.items():
             number(f"the {side}'s `{name}`", value)
         if side == "server":
-            check_server(values.get("lr", 1.0), values.get("momentum", 0.0), values.get("decay", 0.0))
+            number("the server's `lr`", values.get("lr", 1.0), above=0, why="with 0 the model never changes")
+            number("the server's `momentum`", values.get("momentum", 0.0), low=0, below=1)
+            number("the server's `decay`", values.get("decay", 0.0), low=0, below=1, why="lr_t = lr * (1 - decay)**t")
 
     def identity(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree with: the method and how it is set."""
+        """Return what a checkpoint must agree with: the class and its settings."""
         return {
             "name": type(self).__name__,
             "client": dict(self.client),
@@ -174,10 +164,3 @@ class Algorithm:
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in {**self.client, **self.server}.items())
         return f"{type(self).__name__}({settings})"
-
-
-def check_server(lr: float, momentum: float = 0.0, decay: float = 0.0) -> None:
-    """Check the three server hyperparameters that most methods share."""
-    number("the server's `lr`", lr, above=0, why="with 0 the model never changes")
-    number("the server's `momentum`", momentum, low=0, below=1)
-    number("the server's `decay`", decay, low=0, below=1, why="lr_t = lr * (1 - decay)**t")

@@ -1,8 +1,8 @@
 """Federated averaging: local SGD, then the mean of the clients' models.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017. The server
-takes a step of SGD on the pseudo-gradient, which with ``lr=1`` is the mean itself; learning rate, momentum and decay of
-that step are the server hyperparameters the FedEx papers tune.
+takes a step of SGD on the pseudo-gradient; with ``lr=1`` the result is the mean. The FedEx papers tune the step's
+learning rate, momentum and decay.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class FedAvg(Algorithm):
     """Average the clients' models, weighted by their training examples.
 
     Args:
-        lr: The server's learning rate; 1 takes the mean as it is.
+        lr: The server's learning rate; 1 takes the mean.
         momentum: The server's momentum.
         decay: The server's learning rate in round t is ``lr * (1 - decay)**t``.
         weighting: ``"examples"`` or ``"uniform"``.
-        local: Patterns of what never leaves the client.
+        local: Patterns of parameters and buffers that never leave the client.
 
     Example:
         >>> FedAvg(lr=0.5).server

@@ -1,8 +1,8 @@
 """FedProx: FedAvg whose local loss pulls the client's model towards the one it received.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. The proximal term ``mu/2 |w - w_t|^2`` is
-added as its gradient ``mu (w - w_t)``, which is exact and works with every optimizer. What the module logs as its loss
-stays its own: the term is not in it.
+added as its gradient ``mu (w - w_t)``, which is exact and works with every optimizer. The loss that the module logs
+does not contain it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ class FedProx(Algorithm):
     """FedAvg with a proximal term; ``prox_mu`` is its client hyperparameter.
 
     Args:
-        mu: The weight of the proximal term; 0 is FedAvg, bit for bit.
-        lr: The server's learning rate.
-        momentum: The server's momentum.
-        decay: The server's learning rate in round t is ``lr * (1 - decay)**t``.
-        weighting: ``"examples"`` or ``"uniform"``.
-        local: Patterns of what never leaves the client.
+        mu: The weight of the proximal term; 0 is FedAvg, bit for bit. The other arguments are FedAvg's.
 
     Example:
         >>> FedProx(mu=0.1).client
@@ -53,12 +48,8 @@ class FedProx(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
-        super().__init__(
-            client={"prox_mu": mu},
-            server={"lr": lr, "momentum": momentum, "decay": decay},
-            weighting=weighting,
-            local=local,
-        )
+        server = {"lr": lr, "momentum": momentum, "decay": decay}
+        super().__init__(client={"prox_mu": mu}, server=server, weighting=weighting, local=local)
 
     def added_gradient(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
@@ -67,7 +58,7 @@ class FedProx(Algorithm):
         return proximal_gradient(weights, start, hyperparameters["prox_mu"])
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
-        """Refuse a proximal term that pushes, too."""
+        """Refuse a negative ``mu``, too."""
         super().check_values(side, values)
         if side == "client":
             why = "below 0 it drives the client's model away"

@@ -1,8 +1,8 @@
-"""Reptile: the server goes only part of the way to the clients' mean.
+"""Reptile: the server moves a fraction of the way to the clients' mean.
 
 Nichol et al., "On First-Order Meta-Learning Algorithms", 2018. The aggregation is the convex combination
-``(1 - lr) w + lr * sum n_i w_i``; with ``lr=1`` it is FedAvg. Unlike the original, which draws one task at a time, a
-whole cohort is averaged, as the FedEx paper has it.
+``(1 - lr) w + lr * sum n_i w_i``; with ``lr=1`` it is FedAvg. The original draws one task at a time; here a whole
+cohort is averaged, as in the FedEx paper.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ class Reptile(Algorithm):
     """Move the server's model by the fraction ``lr`` towards the clients' mean.
 
     Args:
-        lr: The fraction, in (0, 1].
-        momentum: The server's momentum.
-        decay: The fraction in round t is ``lr * (1 - decay)**t``.
-        weighting: ``"examples"`` or ``"uniform"``.
-        local: Patterns of what never leaves the client.
+        lr: The fraction, in (0, 1]. The other arguments are FedAvg's.
 
     Example:
         >>> Reptile(lr=0.25).server["lr"]
@@ -42,7 +38,7 @@ class Reptile(Algorithm):
         super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
-        """Refuse to go beyond the mean, too."""
+        """Refuse an ``lr`` above 1, too."""
         super().check_values(side, values)
         if side == "server":
             number("Reptile's `lr`", values.get("lr", 1.0), above=0, high=1, why="use FedAvg to go beyond the mean")

@@ -1,4 +1,4 @@
-"""Searches: which arms there are and which live on. A new one is exported here."""
+"""Searches: they decide which arms there are and which live on. A new one is exported here."""
 
 from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.searches.bayesian import BayesianSearch

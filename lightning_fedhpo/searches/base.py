@@ -1,4 +1,4 @@
-"""What decides which arms there are, and which live on."""
+"""The base of searches, which decide which arms there are and which live on."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MOST_ARMS = 10**5
 
 @dataclass(frozen=True)
 class Draft:
-    """An arm that is to be: its server's configuration, and its clients' as far as no tuner sets it.
+    """An arm to be started: its server's configuration, and what a search has drawn for its clients.
 
     Attributes:
-        server: What the server aggregates with.
-        client: What all clients train with.
-        clients: What each client of the federation trains with beside, by its number; empty where all are alike.
+        server: The configuration of aggregation.
+        client: The configuration of all clients.
+        clients: The configuration of each client of the federation, by number; empty where all clients are alike.
     """
 
     server: Config
@@ -39,17 +39,32 @@ class Draft:
 class Search(Callback):
     """Base of all searches: starts arms and takes them out, within one budget of rounds.
 
-    The loop calls :meth:`begin` before every round and :meth:`end` after it. Which arms are to be follows from those
-    there are and from the seed, so a search has no state of its own to save unless it learns.
+    The loop calls :meth:`begin` before every round and :meth:`end` after it. Both depend on the present arms and the
+    seed alone, so a search has no state to save. A subclass sets the attributes below in its constructor.
+
+    Attributes:
+        clients: The number of clients in the federation; the loop sets it before the first round.
+        max_rounds: Rounds of the longest arm.
+        rounds: Rounds that the Trainer has to allow.
+        spends: Rounds of single arms that the whole search takes; never more than the budget.
+        starts: The number of arms in the first round; None where it is not known.
+        keeps_start: Whether arms start after the first round, so that the initial weights have to be kept.
+        settings: Names of the constructor's arguments that a checkpoint must agree with.
 
     Args:
-        space: What is drawn for every arm: its server part, and of its client part what no tuner sets.
+        space: The hyperparameters that are drawn for every arm: the server part, and the client part that no tuner
+            sets.
         budget: Rounds of single arms that may be spent in all.
-        per_client: Draw the client part anew for every client of the federation.
+        per_client: Draw the client part for every client of the federation.
     """
 
     clients: int = 0
-    """How many clients the federation has; the loop says it before the first round."""
+    max_rounds: int
+    rounds: int
+    spends: int
+    starts: int | None = None
+    keeps_start: bool = False
+    settings: Sequence[str] = ()
 
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         check_kinds(Search, locals())
@@ -67,26 +82,8 @@ class Search(Callback):
         self._pinned: frozenset[str] = frozenset()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a Trainer without the loop that asks a search."""
+        """Refuse a Trainer without a ``FederatedLoop``."""
         check_beside_loop(self, trainer, stage)
-
-    max_rounds: int
-    """Rounds of the longest arm."""
-
-    @property
-    def starts(self) -> int | None:
-        """How many arms it starts before the first round; None where that is not said."""
-        return None
-
-    @property
-    @abstractmethod
-    def rounds(self) -> int:
-        """How many rounds the Trainer has to allow: those of the longest way through the search."""
-
-    @property
-    @abstractmethod
-    def spends(self) -> int:
-        """How many rounds of single arms the whole search takes; never more than the budget."""
 
     @abstractmethod
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
@@ -100,16 +97,11 @@ class Search(Callback):
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the search is over."""
 
-    @property
-    def keeps_start(self) -> bool:
-        """Whether arms are started after the first round, so that the initial weights have to be kept."""
-        return False
-
     def reset(self) -> None:
-        """Forget earlier runs: called where a new one begins, and not where one goes on."""
+        """Forget earlier runs. Called when a new run begins, and not when one is resumed or continued."""
 
     def leave(self, client: Collection[str], server: Collection[str], clients: int) -> None:
-        """Say which hyperparameters a tuner sets, so that the search draws the others, and for how many clients."""
+        """Take the names that a tuner sets, which are not drawn, and the number of clients."""
         self._tuned, self._pinned, self.clients = frozenset(client), frozenset(server), clients
         if self.per_client and not self.client_names:
             raise MisconfigurationException(
@@ -128,33 +120,30 @@ class Search(Callback):
         return [name for name in self.space.server if name not in self._pinned]
 
     def draft(self, arm: int, seed: int) -> Draft:
-        """Draw an arm; the server's part first, so that it is the same whoever sets the clients'."""
+        """Draw an arm; the server part first, so that it does not depend on what a tuner sets."""
         draw = seeding.rng(seed, seeding.SPACE, arm=arm)
         server = self.space.sample(draw, "server")
-        chosen = {name: server[name] for name in self.server_names}
+        drawn = {name: server[name] for name in self.server_names}
         if not self.per_client:
-            return Draft(chosen, self._client(draw))
-        # From 1, since the place of client 0 is that of the arm's own draw.
+            return Draft(drawn, self._client(draw))
+        # From 1, since client=0 names the arm's own draw.
         draws = [seeding.rng(seed, seeding.SPACE, arm=arm, client=1 + client) for client in range(self.clients)]
-        return Draft(chosen, {}, [self._client(draw) for draw in draws])
+        return Draft(drawn, {}, [self._client(draw) for draw in draws])
 
     def _client(self, draw: np.random.Generator) -> Config:
         client = self.space.sample(draw, "client")
         return {name: client[name] for name in self.client_names}
 
     def trial(self, seed: int) -> Config:
-        """Return a client configuration as this search may draw it, to try the module with before the first round."""
+        """Return a client configuration for the dry run."""
         draft = self.draft(0, seed)
         return {**draft.client, **(draft.clients[0] if draft.clients else {})}
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""
-        return {
-            "name": type(self).__name__,
-            "space": self.space.to_dict(),
-            "budget": self.budget,
-            "per_client": self.per_client,
-        }
+        settings = ("budget", "per_client", *self.settings)
+        own = {name: getattr(self, name) for name in settings}
+        return {"name": type(self).__name__, "space": self.space.to_dict(), **own}
 
 
 def arms_of(budget: int, max_rounds: int) -> int:
@@ -173,7 +162,7 @@ def arms_of(budget: int, max_rounds: int) -> int:
 
 
 def check_arms(arms: int, **settings: int) -> None:
-    """Refuse settings that ask for more arms than can be meant: each is a model of its own."""
+    """Refuse settings that ask for more than :data:`MOST_ARMS` arms."""
     if arms > MOST_ARMS:
         asked = " and ".join(f"{name}={value}" for name, value in settings.items())
         raise ValueError(f"a search has at most {MOST_ARMS} arms, got {arms} with {asked}: each is a model of its own.")

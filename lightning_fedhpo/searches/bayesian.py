@@ -1,4 +1,4 @@
-"""Bayesian optimisation: arms one after another, each asked from a model of the earlier ones and their last scores.
+"""Bayesian optimisation: arms one after another, each proposed by a model of the earlier ones and their last scores.
 
 The baseline of the FedTune paper, with Optuna's samplers: Gaussian processes, or tree-structured Parzen estimators
 (Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011).
@@ -7,7 +7,7 @@ The baseline of the FedTune paper, with Optuna's samplers: Gaussian processes, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
@@ -21,17 +21,17 @@ from lightning_fedhpo.types import RoundContext
 class BayesianSearch(Search):
     """Ask Optuna for arms, train each of them for the same number of rounds, and tell it their last scores.
 
-    The first third of the arms, at most ten, are drawn at random. An arm whose last score is not finite is told as
+    The first third of the arms, at most ten, are drawn at random. An arm whose last score is not finite is reported as
     failed. Needs the extra ``bayes``. Gaussian processes take about 0.1 seconds an arm with ``OMP_NUM_THREADS=1`` in
     the environment, and up to some seconds where numpy and torch compete for the cores.
 
     Args:
-        space: What is asked for every arm.
+        space: The hyperparameters that are asked for every arm.
         budget: Rounds of single arms in all.
         max_rounds: Rounds of each arm.
         sampler: ``"gp"``, Gaussian processes, or ``"tpe"``, tree-structured Parzen estimators.
-        parallel: How many arms are trained at a time. They are asked together, without each other's scores: more of
-            them take fewer rounds of the Trainer and learn less from one another.
+        parallel: How many arms are trained at a time. More of them take fewer rounds of the Trainer, but they are asked
+            together, without each other's scores.
         per_client: Ask for a client configuration for every client of the federation.
 
     Example:
@@ -40,6 +40,8 @@ class BayesianSearch(Search):
         >>> search.arms, search.spends, search.rounds
         (10, 100, 30)
     """
+
+    settings = ("max_rounds", "sampler", "parallel")
 
     def __init__(
         self,
@@ -62,29 +64,13 @@ class BayesianSearch(Search):
                 f"max_rounds={max_rounds}, got {parallel}."
             )
         check_installed(type(self).__name__)
-
-    @property
-    def keeps_start(self) -> bool:
-        """Arms start after one another."""
-        return self.parallel < self.arms
-
-    @property
-    def starts(self) -> int:
-        """The arms of the first round."""
-        return self.parallel
-
-    @property
-    def rounds(self) -> int:
-        """The rounds of all batches of arms, which run in turn."""
-        return -(-self.arms // self.parallel) * self.max_rounds
-
-    @property
-    def spends(self) -> int:
-        """All arms' rounds."""
-        return self.arms * self.max_rounds
+        self.starts = self.parallel
+        self.keeps_start = self.parallel < self.arms
+        self.rounds = -(-self.arms // self.parallel) * self.max_rounds  # batches of arms run in turn
+        self.spends = self.arms * self.max_rounds
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Ask for the next arms once those before have had their rounds."""
+        """Ask for the next arms once the present ones have had their rounds."""
         if any(arm.live for arm in arms):
             return []
         tried = [(arm, context.sign * arm.scores[-1]) for arm in arms]
@@ -94,7 +80,7 @@ class BayesianSearch(Search):
         return ask_arms(self, tried, count, sampler=self.sampler, startup=startup, seed=seed)
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Let arms rest that have had their rounds."""
+        """Finish the arms that have had their rounds."""
         for arm in arms:
             arm.finished |= arm.rounds >= self.max_rounds
         return []
@@ -102,12 +88,3 @@ class BayesianSearch(Search):
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether all arms have had their rounds."""
         return len(arms) == self.arms and all(arm.finished for arm in arms)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the space and the settings."""
-        return {
-            **super().identity(),
-            "max_rounds": self.max_rounds,
-            "sampler": self.sampler,
-            "parallel": self.parallel,
-        }

@@ -1,48 +1,29 @@
 """Hyperband: brackets of successive halving, from many short arms to few long ones, over one ledger.
 
 Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", JMLR 2018. Deviation: brackets
-run in turn as long as the budget covers them whole; with the default budget that is all of them.
+run in turn as long as the budget covers them whole; the default budget covers all of them.
 
 With ``sampler="tpe"`` it is like BOHB (Falkner et al., "BOHB: Robust and Efficient Hyperparameter Optimization at
-Scale", ICML 2018): the arms of a bracket are asked from a model of the earlier ones, of their scores at the latest end
-of a rung that enough of them have reached, which is the number of hyperparameters and three more. Deviations: the model
-is Optuna's TPE, a bracket's arms are asked together, and exactly every third is drawn at random.
+Scale", ICML 2018): a model of the earlier arms proposes those of a bracket. The model uses scores at the latest end of
+a rung that enough arms have reached: as many as there are hyperparameters, and three more. Deviations: the model is
+Optuna's TPE, the arms of a bracket are proposed together, and exactly every third is drawn at random.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.scores import discounted, ranked
 from lightning_fedhpo.searches.base import Draft, Search, check_arms
+from lightning_fedhpo.searches.halving import Bracket
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """One run of successive halving.
-
-    Attributes:
-        sizes: How many arms are in each rung.
-        ends: The arm's round at which each rung ends.
-    """
-
-    sizes: tuple[int, ...]
-    ends: tuple[int, ...]
-
-    @property
-    def cost(self) -> int:
-        """Rounds of single arms."""
-        begins = (0, *self.ends)
-        return sum(size * (end - begins[rung]) for rung, (size, end) in enumerate(zip(self.sizes, self.ends)))  # noqa: B905 - alike
 
 
 def brackets(max_rounds: int, eta: int) -> list[Bracket]:
@@ -67,13 +48,13 @@ class Hyperband(Search):
     """Run Hyperband's brackets one after another.
 
     Args:
-        space: What is drawn for every arm.
+        space: The hyperparameters that are drawn for every arm.
         eta: One of so many arms survives a rung.
         max_rounds: Rounds of the longest arms.
-        budget: Rounds of single arms in all; by default what all brackets take. Brackets that it does not cover whole
-            are left out, the last ones first.
+        budget: Rounds of single arms in all; by default enough for all brackets. The last brackets are left out where
+            it does not cover them whole.
         discount: As in successive halving.
-        per_client: Draw the client part anew for every client of the federation.
+        per_client: Draw the client part for every client of the federation.
         sampler: ``"random"`` draws every arm; ``"tpe"`` asks Optuna (extra ``bayes``) for arms of the later brackets.
 
     Example:
@@ -82,6 +63,9 @@ class Hyperband(Search):
         >>> search.budget, search.rounds
         (69, 27)
     """
+
+    keeps_start = True
+    settings = ("eta", "max_rounds", "discount", "sampler")
 
     def __init__(
         self,
@@ -101,39 +85,19 @@ class Hyperband(Search):
         if sampler == "tpe":
             check_installed('Hyperband(sampler="tpe")')
         planned = brackets(self.max_rounds, self.eta)
-        total = sum(bracket.cost for bracket in planned)
-        super().__init__(space, total if budget is None else budget, per_client)
-        self.brackets: list[Bracket] = []
-        for bracket in planned:
-            if self.spends + bracket.cost > self.budget:
-                break
-            self.brackets.append(bracket)
-        if not self.brackets:
+        spent = list(accumulate(bracket.cost for bracket in planned))
+        super().__init__(space, spent[-1] if budget is None else budget, per_client)
+        covered = sum(total <= self.budget for total in spent)
+        if not covered:
             raise ValueError(
-                f"`budget` must cover the first bracket, which takes {planned[0].cost} rounds of single arms with "
+                f"`budget` must cover the first bracket, which takes {spent[0]} rounds of single arms with "
                 f"max_rounds={max_rounds} and eta={eta}, got {budget}: raise it or take fewer max_rounds."
             )
+        self.brackets = planned[:covered]
+        self.starts = self.brackets[0].sizes[0]
+        self.spends = spent[covered - 1]
+        self.rounds = sum(bracket.ends[-1] for bracket in self.brackets)  # brackets run in turn
         check_arms(sum(bracket.sizes[0] for bracket in self.brackets), eta=self.eta, max_rounds=self.max_rounds)
-
-    @property
-    def keeps_start(self) -> bool:
-        """Brackets start after one another."""
-        return True
-
-    @property
-    def starts(self) -> int:
-        """The arms of the first round."""
-        return self.brackets[0].sizes[0]
-
-    @property
-    def rounds(self) -> int:
-        """The rounds of all brackets' longest arms, since brackets run in turn."""
-        return sum(bracket.ends[-1] for bracket in self.brackets)
-
-    @property
-    def spends(self) -> int:
-        """The rounds of all arms together."""
-        return sum(bracket.cost for bracket in self.brackets)
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
         """Start the next bracket once the one before is over."""
@@ -150,7 +114,7 @@ class Hyperband(Search):
         return drafts
 
     def _tried(self, arms: Sequence[Arm], sign: float) -> list[tuple[Arm, float]]:
-        """Return the arms that the next ones are asked by, with their losses; none where there are too few."""
+        """Return the arms that the model is built from, with their losses; none where there are too few."""
         enough = len(dimensions_of(self)) + 3
         for end in sorted({end for bracket in self.brackets for end in bracket.ends}, reverse=True):
             reached = [(arm, sign * arm.scores[end - 1]) for arm in arms if len(arm.scores) >= end]
@@ -159,38 +123,18 @@ class Hyperband(Search):
         return []
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Take arms out after a rung, and let the bracket's last ones rest when it is over."""
+        """Take arms out after a rung, and finish the bracket's last ones when it is over."""
         live = [arm for arm in arms if arm.live]
         bracket = self.brackets[self._started(arms) - 1]
-        rounds = live[0].rounds
-        if rounds not in bracket.ends:
-            return []
-        rung = bracket.ends.index(rounds)
-        if rung + 1 == len(bracket.ends):
-            for arm in live:
-                arm.finished = True
-            return []
-        since = rounds - (bracket.ends[rung - 1] if rung else 0)
-        scores = [context.sign * discounted(arm.scores[-since:], self.discount) for arm in live]
-        return ranked(live, scores)[bracket.sizes[rung + 1] :]
+        for arm in live:
+            arm.finished = arm.rounds == bracket.ends[-1]
+        return bracket.eliminated(live, context.sign, self.discount)
 
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the last bracket is over."""
         return self._started(arms) == len(self.brackets) and not any(arm.live for arm in arms)
 
     def _started(self, arms: Sequence[Arm]) -> int:
-        started, count = 0, 0
-        while count < len(arms):
-            count += self.brackets[started].sizes[0]
-            started += 1
-        return started
-
-    def identity(self) -> dict[str, Any]:
-        """Return the space and the settings."""
-        return {
-            **super().identity(),
-            "eta": self.eta,
-            "max_rounds": self.max_rounds,
-            "discount": self.discount,
-            "sampler": self.sampler,
-        }
+        """Return how many brackets the arms are of."""
+        sizes = accumulate(bracket.sizes[0] for bracket in self.brackets)
+        return sum(size <= len(arms) for size in sizes)

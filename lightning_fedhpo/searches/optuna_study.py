@@ -1,6 +1,6 @@
-"""Points of a space asked from Optuna's samplers, given the points tried so far and their losses.
+"""Optuna's samplers: they propose points of a space, given the points tried so far and their losses.
 
-A study is made anew for every question, from what was tried: it has no state of its own that a resumed run would miss.
+Every question builds a new study from the points tried, so that there is no state to save.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from lightning_fedhpo.types import Config
 
 
 def check_installed(asking: str) -> None:
-    """Raise if Optuna, or SciPy that its Gaussian processes need, is missing.
-
-    Args:
-        asking: Who needs it.
-    """
+    """Raise if Optuna, or SciPy that its Gaussian processes need, is missing; ``asking`` names who needs it."""
     try:
         import optuna  # noqa: F401
         import scipy  # type: ignore[import-untyped]  # noqa: F401
@@ -37,15 +33,15 @@ def check_installed(asking: str) -> None:
 def ask_arms(
     search: Search, tried: Sequence[tuple[Arm, float]], count: int, *, sampler: str, startup: int, seed: int
 ) -> list[Draft]:
-    """Return arms to try next, given those tried and their losses; the rest is as :func:`ask` has it."""
+    """Return arms to try next, given those tried and their losses; the other arguments are those of :func:`ask`."""
     points = [(_point(search, arm), loss) for arm, loss in tried]
-    with processes.together("the search") as answers:  # processes on unlike machines would round to unlike points
+    with processes.together("the search") as answers:  # unlike machines may round to different points: take the first's
         answers.own = ask(dimensions_of(search), points, count, sampler=sampler, startup=startup, seed=seed)
     return [_draft(search, point) for point in answers.all[0]]
 
 
 def dimensions_of(search: Search) -> dict[str, Dimension[Any]]:
-    """Return what a search sets of an arm: by part and name, and by client where it is per client."""
+    """Return the dimensions of an arm by ``part/name``, or ``client/number/name`` where clients differ."""
     client = {f"{prefix}{name}": search.space.client[name] for prefix in _parts(search) for name in search.client_names}
     return {f"server/{name}": search.space.server[name] for name in search.server_names} | client
 
@@ -75,17 +71,15 @@ def ask(
     startup: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Return points to try next, none of which knows the others' losses.
-
-    Options in an order are whole numbers to Optuna, others are categories.
+    """Return points to try next, proposed together. Optuna sees ordered options as integers, others as categories.
 
     Args:
-        dimensions: What each value of a point may be, by name.
-        tried: Points and their losses. A loss that is not finite is told as failed.
-        count: How many points are wanted.
+        dimensions: The dimensions of a point, by name.
+        tried: Points and their losses. A loss that is not finite is reported as failed.
+        count: The number of points.
         sampler: ``"gp"``, Gaussian processes, or ``"tpe"``, tree-structured Parzen estimators.
         startup: Points are drawn at random until so many have a finite loss.
-        seed: All that is drawn is a function of it.
+        seed: The seed of all draws.
 
     Example:
         >>> known = [({"lr": rate}, abs(rate - 0.3)) for rate in (0.0, 0.2, 0.6, 1.0)]
@@ -97,7 +91,7 @@ def ask(
 
     kinds = {"gp": optuna.samplers.GPSampler, "tpe": optuna.samplers.TPESampler}
     distributions = {name: _distribution(dimension) for name, dimension in dimensions.items()}
-    with _quiet(), machine.threads(1):  # with more, torch and numpy wait for each other's
+    with _quiet(), machine.threads(1):  # with more, torch and numpy compete for the cores
         study = optuna.create_study(sampler=kinds[sampler](seed=seed % 2**32, n_startup_trials=startup))
         for point, loss in tried:
             failed = not math.isfinite(loss)
@@ -115,7 +109,7 @@ def ask(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Optuna from reporting every study and trial."""
+    """Silence Optuna's report of every study and trial."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()

@@ -1,4 +1,4 @@
-"""Random search: arms that are drawn, run to their end, and compared by their last score.
+"""Random search: arms are drawn, run to their end, and compared by their last score.
 
 The baseline of the FedEx papers: ``budget // max_rounds`` arms of ``max_rounds`` rounds each.
 """
@@ -6,7 +6,6 @@ The baseline of the FedEx papers: ``budget // max_rounds`` arms of ``max_rounds`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.run.arm import Arm
@@ -19,10 +18,10 @@ class RandomSearch(Search):
     """Draw arms and train each of them for the same number of rounds.
 
     Args:
-        space: What is drawn for every arm.
+        space: The hyperparameters that are drawn for every arm.
         budget: Rounds of single arms in all.
         max_rounds: Rounds of each arm.
-        per_client: Draw the client part anew for every client of the federation.
+        per_client: Draw the client part for every client of the federation.
 
     Example:
         >>> from lightning_fedhpo import Float, SearchSpace
@@ -31,25 +30,13 @@ class RandomSearch(Search):
         (3, 90)
     """
 
+    settings = ("max_rounds",)
+
     def __init__(self, space: SearchSpace, budget: int, max_rounds: int, per_client: bool = False) -> None:
         super().__init__(space, budget, per_client)
-        self.max_rounds = whole("max_rounds", max_rounds)
-        self.arms = arms_of(self.budget, self.max_rounds)
-
-    @property
-    def starts(self) -> int:
-        """The arms of the first round."""
-        return self.arms
-
-    @property
-    def rounds(self) -> int:
-        """The rounds of each arm."""
-        return self.max_rounds
-
-    @property
-    def spends(self) -> int:
-        """All arms' rounds."""
-        return self.arms * self.max_rounds
+        self.max_rounds = self.rounds = whole("max_rounds", max_rounds)
+        self.arms = self.starts = arms_of(self.budget, self.max_rounds)
+        self.spends = self.arms * self.max_rounds
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
         """Start all arms before the first round."""
@@ -62,7 +49,3 @@ class RandomSearch(Search):
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the arms have had their rounds."""
         return bool(arms) and all(arm.rounds >= self.max_rounds for arm in arms)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the space and the settings."""
-        return {**super().identity(), "max_rounds": self.max_rounds}
