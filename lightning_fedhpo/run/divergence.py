@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,10 @@ from torch import Tensor
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.executors.sequential import SequentialExecutor, all_finite
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.population import Population
-from lightning_fedhpo.run.records import Records
-from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.types import Job
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
 
 PATIENCE = 3
 """So many rounds in a row without a finite client end a run that has trained before."""
@@ -27,32 +27,23 @@ class DivergedError(ValueError):
     """No client comes back with a loss and weights that are finite."""
 
 
-def check(
-    records: Records,
-    executor: SequentialExecutor,
-    arms: Population,
-    jobs: Sequence[Job],
-    search: Search | None,
-    monitor: str | None,
-) -> None:
+def check(session: Session, jobs: Sequence[Job]) -> None:
     """Raise where no client was finite in all rounds so far, or in the last few.
 
     Args:
-        records: The books, with the last round closed.
-        executor: Runs jobs.
-        arms: The run's arms, which rounds without a finite client leave as they are.
+        session: The run's, whose last round is closed.
         jobs: The last round's.
-        search: The run's search.
-        monitor: The score of clients, None without.
     """
+    records, arms = session.records, session.arms
     if records.trained or not jobs:
         return
     rounds, total = records.barren, records.rounds
     if rounds < min(PATIENCE, total):
         return
     with processes.together("the look for what is at fault"), seeding.preserved():
-        is_rate, reason = _fault(executor, arms.best, jobs, rounds == total, monitor)
-    if is_rate and search is not None and search.keeps_start:
+        is_rate, reason = _fault(session.executor, arms.best, jobs, rounds == total, session.monitor)
+    search = session.search
+    if is_rate and search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.
         alone = len({job.arm for job in jobs}) == 1
         if rounds < total or (alone and not search.done(arms)):

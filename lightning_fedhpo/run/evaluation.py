@@ -6,7 +6,8 @@ the chosen configuration. Both are means over examples; the table of clients kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,14 +18,17 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.data.sampling import uniform
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.run import machine
 from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.result import clients_of
 from lightning_fedhpo.run.scores import weighted_mean
 from lightning_fedhpo.run.table import Table
-from lightning_fedhpo.types import SPLITS, Config, Job
+from lightning_fedhpo.types import SPLITS, Job
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.data.examples import Examples
     from lightning_fedhpo.data.federation import FederatedData
+    from lightning_fedhpo.setup.session import Session
 
 PERCENTILES = (10, 50, 90)
 
@@ -158,41 +162,51 @@ class EvaluationCheck(Callback):
             check_clients(self._clients, sizes, self._name)
 
 
-def evaluate_arm(
-    executor: SequentialExecutor,
+def evaluate(
+    session: Session,
     arm: Arm,
-    config: Callable[[int], Config],
     trainer: Trainer,
     module: LightningModule,
     data: FederatedData,
     split: Literal["train", "val", "test"],
     clients: int | Sequence[int] | None,
-    seed: int,
 ) -> Evaluation:
-    """Evaluate one arm's model on its clients."""
+    """Evaluate one arm's model on its clients; the module holds the last of them afterwards."""
+    executor, seed, tuner = session.executor, session.options.seed, session.tuner_of(arm)
+    if module is not session.module:
+        raise ValueError(
+            "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
+        )
+    # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
+    known = data is session.data or data.fingerprint() == session.data.fingerprint()
+    if not known and clients_of(arm, tuner):
+        raise ValueError(
+            "this run has a configuration for each client of its federation, got another federation: evaluate on the "
+            "run's own."
+        )
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
     stage = _stage(module, split)
+    test = _ClientTest(session, arm, data, split, stage, private.evaluation_limit(trainer, stage), known)
     sizes = data.sizes(split)
     if not sizes.any():
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
-    table = Table()
-    # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
-    known = data is executor.data or data.fingerprint() == executor.data.fingerprint()
-    limit = private.evaluation_limit(trainer, stage)
     ids = chosen_clients(clients, sizes, seed)
-    own = processes.share([arm.index] * len(ids), [int(sizes[client]) for client in ids], processes.world())[
-        processes.rank()
-    ]
+    costs = [int(sizes[client]) for client in ids]
+    own = processes.share([arm.index] * len(ids), costs, processes.world())[processes.rank()]
     rows: dict[int, Mapping[str, Any]] = {}
     failed: dict[int, str] = {}
-    with processes.together("an evaluation") as answers, seeding.preserved(), private.fitting(trainer, module):
+    with (
+        machine.threads(executor.threads),
+        processes.together("an evaluation") as answers,
+        seeding.preserved(),
+        private.fitting(trainer, module),
+    ):
         for place in own:
-            job = Job(arm.rounds, arm.index, ids[place], config(ids[place]))
             try:
-                rows[place] = _evaluate_client(executor, data, job, arm, stage, split, seed, known, limit)
+                rows[place] = test.row(ids[place])
             except Exception as error:
-                failed[place] = f"client {job.client} failed when it was tested: {type(error).__name__}: {error}"
+                failed[place] = f"client {ids[place]} failed when it was tested: {type(error).__name__}: {error}"
                 if executor.on_error == "raise":
                     raise RuntimeError(
                         f'{failed[place]}. With FederatedLoop(on_error="drop") it is left out.'
@@ -205,33 +219,41 @@ def evaluate_arm(
         rank_zero_warn(f"{message}. It is left out.")
     if not rows:
         raise RuntimeError(f"all {len(ids)} clients failed when they were tested: there is nothing to tell of them.")
+    table = Table()
     for place in sorted(rows):
         table.append(rows[place])
     return Evaluation(table)
 
 
-def _evaluate_client(
-    executor: SequentialExecutor,
-    data: FederatedData,
-    job: Job,
-    arm: Arm,
-    stage: str,
-    split: str,
-    seed: int,
-    known: bool,
-    limit: int | float,
-) -> Mapping[str, Any]:
-    local = executor.local
-    executor.prepare(job, arm, known)
-    examples = data.examples(job.client, split)
-    draw = seeding.key(seed, seeding.EVALUATION, job.round, job.arm, job.client)
-    seeding.seed_user_code(draw)
-    row: dict[str, Any] = {"client": job.client, "examples": len(examples)}
-    row |= {f"global/{name}": value for name, value in local.evaluate(examples, stage, limit).items()}
-    seeding.seed_user_code(draw)
-    executor.train(data, job.client, draw)
-    local.recorder.finish()
-    return row | {f"personalized/{name}": value for name, value in local.evaluate(examples, stage, limit).items()}
+@dataclass(frozen=True)
+class _ClientTest:
+    """Tests an arm on one client at a time."""
+
+    session: Session
+    arm: Arm
+    data: FederatedData
+    split: str
+    stage: str
+    limit: int | float
+    known: bool
+
+    def row(self, client: int) -> Mapping[str, Any]:
+        """Return the metrics of the arm's model on a client, before and after it is trained there."""
+        executor, arm, seed = self.session.executor, self.arm, self.session.options.seed
+        deployed = self.session.tuner_of(arm).deployed(arm, client, seed)
+        executor.prepare(Job(arm.rounds, arm.index, client, arm.config_of(client) | deployed), arm, self.known)
+        examples = self.data.examples(client, self.split)
+        draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
+        seeding.seed_user_code(draw)
+        row = {"client": client, "examples": len(examples), **self._metrics("global", examples)}
+        seeding.seed_user_code(draw)
+        executor.train(self.data, client, draw)
+        executor.local.recorder.finish()
+        return row | self._metrics("personalized", examples)
+
+    def _metrics(self, kind: str, examples: Examples) -> dict[str, float]:
+        logged = self.session.executor.local.evaluate(examples, self.stage, self.limit)
+        return {f"{kind}/{name}": value for name, value in logged.items()}
 
 
 def _stage(module: LightningModule, split: str) -> str:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.binding.binding import dropouts
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
-from lightning_fedhpo.data.federation import FederatedData
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
 
 TRAINER = (
     "precision",
@@ -32,9 +33,19 @@ DATA = ("batch_size", "eval_batch_size", "drop_last")
 OnDifference = Literal["raise", "warn"]
 
 
-def of_settings(trainer: AnyTrainer, data: FederatedData) -> dict[str, Any]:
-    """Return the Trainer's and the data's settings that change local training."""
+LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
+
+
+def of_run(session: Session) -> dict[str, Any]:
+    """Return the parts of a run, and the settings of loop, Trainer and data that change what is computed."""
+    trainer, data = session.trainer, session.data
     return {
+        "algorithm": session.algorithm.identity(),
+        "tuner": session.tuner.identity(),
+        "search": session.search.identity() or None,
+        "federation": data.fingerprint(),
+        "server data": None if session.server is None else session.server.fingerprint,
+        **{name: getattr(session.options, name) for name in LOOP},
         "trainer": {name: plain(getattr(trainer, name)) for name in TRAINER},
         "data": {name: plain(getattr(data, name)) for name in DATA},
     }

@@ -47,6 +47,13 @@ class Population(Sequence[Arm]):
         self._arms.append(arm)
         return arm
 
+    def retrain_best(self, client: Config, clients: Sequence[Config]) -> None:
+        """Let all arms rest, and start one with the best one's hyperparameters from the initial weights."""
+        best = self.best
+        for arm in self.live:
+            arm.finished = True
+        self.add(best.server, client, clients).retrains = True
+
     @property
     def live(self) -> list[Arm]:
         """The arms that take part in rounds."""

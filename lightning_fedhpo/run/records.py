@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.ledger import Ledger
-from lightning_fedhpo.run.rows import RETRAIN, Logged, by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.run.rows import RETRAIN, by_round, job_row, ledger_row, round_figures, round_row
 from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.options import LoopOptions
 
 
 class Records:
@@ -21,14 +24,14 @@ class Records:
     here, and a checkpoint from inside the round says so by it.
 
     Args:
-        logged: What of the rows is logged, and how.
+        options: The run's.
 
     Attributes:
         trained: Whether some client of the last closed round was finite.
     """
 
-    def __init__(self, logged: Logged) -> None:
-        self._logged = logged
+    def __init__(self, options: LoopOptions) -> None:
+        self._options = options
         self.ledger, self.retraining = Ledger(), Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
@@ -61,7 +64,7 @@ class Records:
             self.jobs.append(job_row(result))
         ledger.rounds += 1
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
-        if self._logged.phases:
+        if self._options.retrain:
             self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
         self._dropped += [result for result in results if not result.finite]
 
@@ -96,7 +99,7 @@ class Records:
             row["arms/live"] = live
             self.history.append(row)
         self.trained = any(row["dropped"] < row["clients"] for row in self.rows.values())  # type: ignore[operator]  # counts
-        figures = round_figures(list(self.rows.values()), self._logged)
+        figures = round_figures(list(self.rows.values()), self._options)
         self.rows = {}
         return figures
 
@@ -115,7 +118,7 @@ class Records:
         """Yield what every closed round has logged, with the jobs done by then."""
         for rows in by_round(self.history):
             jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
-            yield round_figures(rows, self._logged), jobs
+            yield round_figures(rows, self._options), jobs
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why."""
@@ -134,7 +137,7 @@ class Records:
 
     def which_model(self, best: Arm) -> dict[str, str]:
         """Say which phase's model the best arm has, in a run that has two."""
-        return {"model": "retrain" if best.retrains else "search"} if self._logged.phases else {}
+        return {"model": "retrain" if best.retrains else "search"} if self._options.retrain else {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the books, as a checkpoint keeps them."""

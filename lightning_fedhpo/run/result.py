@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.population import Population
-from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.run.trajectory import Trajectory, owners, trajectory_of
-from lightning_fedhpo.tracking import curves
 from lightning_fedhpo.tuners.base import Tuner
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
 
 
 @dataclass(frozen=True)
@@ -58,26 +58,26 @@ class Result:
         return [{**row, "clients": arm["clients"]} for row in rows] if "clients" in arm else rows
 
 
-def result_of(arms: Population, records: Records, tuner_of: Callable[[Arm], Tuner], binding: Binding) -> Result:
+def result_of(session: Session) -> Result:
     """Gather what a run has found by now."""
+    arms, records = session.arms, session.records
     best, searched = arms.best, arms.best_searched
-    tuner = tuner_of(searched)
     score = best.scores[-1] if best.scores else math.nan
     found: list[dict[str, Any]] = [
         {
             "index": arm.index,
-            "client": {**arm.client, **tuner_of(arm).best(arm)},
+            "client": session.chosen(arm),
             "server": dict(arm.server),
             "rounds": arm.rounds,
             "scores": list(arm.scores),
             "eliminated_at": arm.eliminated_at,
             "ancestors": list(arm.ancestors),
-            **_of_clients(arm, tuner_of(arm)),
+            **_of_clients(arm, session.tuner_of(arm)),
         }
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], binding) | records.which_model(best),
+        best=_deployed(found[best.index], session.executor.binding) | records.which_model(best),
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,
@@ -86,8 +86,20 @@ def result_of(arms: Population, records: Records, tuner_of: Callable[[Arm], Tune
         retraining=records.retraining.as_dict() if arms.retrained is not None else None,
         history=records.history,
         jobs=records.jobs,
-        configs=curves.configurations(tuner, arms),
+        configs=configurations(session.tuner_of(searched), arms),
     )
+
+
+def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
+    """Return what is behind the numbered figures: one row an arm and configuration, with its probability by now."""
+    table = Table()
+    for arm in arms:
+        for row in tuner.configurations(arm):
+            cells = {
+                name: cell if isinstance(cell, int | float | str | None) else str(cell) for name, cell in row.items()
+            }
+            table.append({"arm": arm.index, **cells})
+    return table
 
 
 def _of_clients(arm: Arm, tuner: Tuner) -> dict[str, Any]:

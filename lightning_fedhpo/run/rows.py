@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.ledger import Ledger
 from lightning_fedhpo.run.scores import weighted_mean
 from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.options import LoopOptions
 
 RETRAIN = "retrain/"
 """Prefix of what is logged while the best configuration is trained anew."""
@@ -56,7 +58,7 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
         "arm": job.arm,
         "client": job.client,
         "config": job.index,
-        **(result.used or _plain(job.config)),
+        **(result.used or job.config),
         "train_examples": result.train_examples,
         "val_examples": result.val_examples,
         "score_before": result.score_before,
@@ -90,24 +92,7 @@ def ledger_row(ledger: Ledger) -> dict[str, Cell]:
     return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
 
 
-@dataclass(frozen=True)
-class Logged:
-    """What a run logs of its rows.
-
-    Attributes:
-        monitor: The name of the score, None without scores.
-        target: Whether the score is that of personalized models, of global ones, or of these on the server's examples.
-        every_arm: Whether each arm's figures are logged, under ``arm/<i>/``, and not only the best one's.
-        phases: Whether a search is followed by training what it has found, so that rows say which they belong to.
-    """
-
-    monitor: str | None
-    target: str
-    every_arm: bool = False
-    phases: bool = False
-
-
-def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[str, float]:
+def round_figures(rows: Sequence[Mapping[str, Cell]], options: LoopOptions) -> dict[str, float]:
     """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
 
     What local training logged keeps the name its author gave it, and so do the cohort's means of what validation
@@ -117,21 +102,21 @@ def round_figures(rows: Sequence[Mapping[str, Cell]], logged: Logged) -> dict[st
     figures: dict[str, Cell] = {"round": best["round"]}
     figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
     figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
-    figures |= _of_target(best, logged.target)
-    for row in rows if logged.every_arm else ():
+    figures |= _of_target(best, options.target)
+    for row in rows if options.log_arms == "all" else ():
         figures |= {
             f"arm/{row['arm']}/{name.removeprefix('train/')}": value
             for name, value in row.items()
             if "/" in name and not name.startswith(OF_THE_RUN)
         }
     if best.get("phase") == "retrain":
-        kept = {"round", *_of_target(best, logged.target)}
+        kept = {"round", *_of_target(best, options.target)}
         figures = {n if n in kept or n.startswith(RETRAIN) else f"{RETRAIN}{n}": v for n, v in figures.items()}
     # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
-    if logged.monitor is not None:
-        figures.pop(logged.monitor, None)
+    if options.monitor is not None:
+        figures.pop(options.monitor, None)
         if best["score"] == best["score"] or best["dropped"]:
-            figures[logged.monitor] = best["score"]
+            figures[options.monitor] = best["score"]
     return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
 
 
@@ -150,7 +135,3 @@ def by_round(history: Table) -> Iterator[list[dict[str, Cell]]]:
     """
     for _, rows in groupby(history, key=lambda row: row["round"]):
         yield list(rows)
-
-
-def _plain(config: Mapping[str, Cell]) -> dict[str, Cell]:
-    return dict(config)

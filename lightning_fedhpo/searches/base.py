@@ -66,6 +66,9 @@ class Search(Callback):
     keeps_start: bool = False
     settings: Sequence[str] = ()
 
+    needs_scores: bool = True
+    """Whether it learns from scores, so that there has to be a monitor."""
+
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         check_kinds(Search, locals())
         if not space.client and not space.server:
@@ -144,6 +147,56 @@ class Search(Callback):
         settings = ("budget", "per_client", *self.settings)
         own = {name: getattr(self, name) for name in settings}
         return {"name": type(self).__name__, "space": self.space.to_dict(), **own}
+
+
+class NoSearch(Search):
+    """Stands in where no search is given: one arm, which trains for the Trainer's rounds.
+
+    Args:
+        rounds: How many rounds that are; None where the Trainer leaves it open.
+        ends: Whether the loop ends these rounds, and not the Trainer: they are followed by others.
+    """
+
+    needs_scores = False
+
+    def __init__(self, rounds: int | None = None, ends: bool = False) -> None:
+        self.space, self.per_client = SearchSpace(), False
+        self.max_rounds = self.budget = rounds or 0
+        self._ends = ends
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Do nothing: it stands in no Trainer."""
+
+    @property
+    def starts(self) -> int:
+        """One arm."""
+        return 1
+
+    @property
+    def rounds(self) -> int:
+        """The Trainer's rounds, 0 where it leaves them open."""
+        return self.max_rounds
+
+    @property
+    def spends(self) -> int:
+        """The Trainer's rounds, 0 where it leaves them open."""
+        return self.max_rounds
+
+    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
+        """Start one arm, once."""
+        return [] if len(arms) else [Draft({}, {})]
+
+    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
+        """Take no arm out."""
+        return []
+
+    def done(self, arms: Sequence[Arm]) -> bool:
+        """Whether the rounds are over, where the loop ends them."""
+        return self._ends and len(arms) > 0 and arms[0].rounds >= self.max_rounds
+
+    def identity(self) -> dict[str, Any]:
+        """Return nothing: there is nothing to agree with."""
+        return {}
 
 
 def arms_of(budget: int, max_rounds: int) -> int:

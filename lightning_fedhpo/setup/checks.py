@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule
@@ -18,7 +17,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -26,21 +25,17 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, is_whole, whole
+from lightning_fedhpo.arguments import is_whole
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.executors.settings import setting_of
-from lightning_fedhpo.run import identity
-from lightning_fedhpo.run.checkpoint_file import refusal
-from lightning_fedhpo.run.evaluation import check_clients, check_evaluation
+from lightning_fedhpo.run.checkpoint import check_whole
+from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.run.folders import obstacle
-from lightning_fedhpo.searches.base import Search
-from lightning_fedhpo.seeding import MOST_SEED
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
+from lightning_fedhpo.searches.base import NoSearch, Search
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.setup.prepare import Prepared
+    from lightning_fedhpo.setup.session import Session
 
 C = TypeVar("C", bound=Callback)
 
@@ -86,25 +81,6 @@ def federated_data(trainer: AnyTrainer) -> FederatedData:
     )
 
 
-def check_options(loop: type, given: Mapping[str, Any]) -> None:
-    """Check the arguments of the loop, by their names."""
-    setting_of(given["executor"])
-    check_kinds(loop, given)
-    whole("cohort", given["cohort"])
-    whole("epochs", given["epochs"], high=MOST_EPOCHS)
-    whole("seed", given["seed"], 0, MOST_SEED)
-    for name in ("evaluate_clients", "retrain"):
-        if given[name] is not None:
-            whole(name, given[name])
-    check_evaluation(given["evaluate_at"])
-    if given["monitor"] is None and given["target"] != "personalized":
-        raise ValueError(
-            f'`target="{given["target"]}"` names a score, which `monitor=None` does without: name a monitor.'
-        )
-    if given["monitor"] is not None and (doubt := doubtful_mode(given["monitor"], given["mode"])):
-        rank_zero_warn(doubt)
-
-
 def check_cohort(cohort: int, clients: int) -> None:
     """Refuse a cohort that the federation cannot give."""
     if cohort > clients:
@@ -123,7 +99,7 @@ def check_tests(at: int | Sequence[int] | None, clients: int | None, data: Feder
         raise ValueError("`evaluate_at` tests on clients' test examples, of which there are none: see `fractions`.")
 
 
-def check_target(target: str, has_server_data: bool, data: FederatedData) -> None:
+def check_target(target: str, has_server_data: bool) -> None:
     """Refuse to score on the server's examples where it has none."""
     if target == "server" and not has_server_data:
         raise MisconfigurationException(
@@ -142,27 +118,24 @@ def check_logged(metrics: Mapping[str, float], monitor: str | None) -> None:
         )
 
 
-def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Search | None) -> None:
+def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Search) -> None:
     """Refuse server hyperparameters that the method does not have, and values that it cannot take."""
-    algorithm.check("server", [*fixed, *(search.server_names if search is not None else ()), *tuner.server_names])
+    algorithm.check("server", [*fixed, *search.server_names, *tuner.server_names])
     algorithm.check_values("server", fixed)
-    for name in tuner.server_names:
-        for value in tuner.edges(name, "server"):
-            algorithm.check_values("server", {name: value})
-    if search is not None:
-        for name in search.server_names:
-            for value in search.space.edges(name, "server"):
-                algorithm.check_values("server", {name: value})
+    edges = [(name, value) for name in tuner.server_names for value in tuner.edges(name, "server")]
+    edges += [(name, value) for name in search.server_names for value in search.space.edges(name, "server")]
+    for name, value in edges:
+        algorithm.check_values("server", {name: value})
 
 
-def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search | None) -> None:
+def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search) -> None:
     """Refuse to learn from scores where there are none, of the run or of its clients."""
     if tuner.needs_scores and monitor is not None and of_clients is None:
         raise MisconfigurationException(
             f"{type(tuner).__name__} learns from clients' scores, and no client has validation examples: raise the "
             "second of `fractions`."
         )
-    learning = search if search is not None else tuner if tuner.needs_scores else None
+    learning = next((part for part in (search, tuner) if part.needs_scores), None)
     if monitor is None and learning is not None:
         raise MisconfigurationException(
             f"{type(learning).__name__} learns from clients' scores, which FederatedLoop(monitor=None) does without: "
@@ -170,9 +143,9 @@ def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, sear
         )
 
 
-def say_undrawn(tuner: Tuner, search: Search | None) -> None:
+def say_undrawn(tuner: Tuner, search: Search) -> None:
     """Say that nobody draws from the server part of a tuner's space, where nobody does."""
-    if search is None and tuner.space is not None and tuner.space.server:
+    if isinstance(search, NoSearch) and tuner.space is not None and tuner.space.server:
         rank_zero_info(
             f"{type(tuner).__name__} tunes clients; without a search, the server's {', '.join(tuner.space.server)} "
             "stay as the algorithm has them."
@@ -201,15 +174,6 @@ def check_evaluated(is_per_client: bool, own: FederatedData, data: FederatedData
         )
 
 
-def check_names(saved: Sequence[str], present: Sequence[str]) -> None:
-    """Refuse a checkpoint of a model that trains other parameters."""
-    if list(saved) != list(present):
-        raise ValueError(
-            f"the checkpoint's model trains {', '.join(saved)}, this one {', '.join(present)}: resume with the module "
-            "the run began with."
-        )
-
-
 def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
     """Return the Trainer's callback of a kind, of which a run has one at most."""
     found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]
@@ -219,11 +183,11 @@ def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
     return found[0] if found else None
 
 
-def check_rounds(trainer: AnyTrainer, search: Search | None, retrain: int) -> None:
+def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
     """Refuse a Trainer that stops before the search, and the training of what it has found, are over."""
     limit = trainer.max_epochs
-    if search is None:
-        if retrain and (limit is None or 0 <= limit <= retrain or limit < 0) and not trainer.fast_dev_run:
+    if isinstance(search, NoSearch):
+        if retrain and not search.rounds and not trainer.fast_dev_run:
             raise MisconfigurationException(
                 f"Trainer(max_epochs={limit}) leaves no round for the search before `retrain={retrain}`: without a "
                 "search, max_epochs is the rounds of both."
@@ -242,43 +206,14 @@ def check_rounds(trainer: AnyTrainer, search: Search | None, retrain: int) -> No
         )
 
 
-def check_whole(torn: bool) -> None:
-    """Refuse to go on from the middle of an aggregation."""
-    if torn:
-        raise RuntimeError(
-            "the run was interrupted while the server aggregated a round, and cannot go on from there: resume with "
-            "`ckpt_path` from a checkpoint before that."
-        )
-
-
-def check_continued(prepared: Prepared, module: LightningModule, data: FederatedData, torn: bool) -> None:
+def check_continued(before: Session, now: Session) -> None:
     """Refuse to go on with a run on another module or federation than it began with."""
-    check_whole(torn)
+    check_whole(before.torn)
     way_out = "a run goes on with what it began with; take a new Trainer for a new run."
-    if prepared.executor.local.module is not module:
+    if before.module is not now.module:
         raise MisconfigurationException(f"this Trainer is in the middle of a run of another module: {way_out}")
-    if prepared.data.fingerprint() != data.fingerprint():
+    if before.data.fingerprint() != now.data.fingerprint():
         raise ValueError(f"this Trainer is in the middle of a run on another federation: {way_out}")
-
-
-def check_checkpoint(
-    checkpoint: Any,
-    path: str | Path,
-    key: str,
-    present: Mapping[str, Any],
-    learning: Sequence[Callback | None],
-    on_difference: identity.OnDifference,
-) -> None:
-    """Refuse a checkpoint that this run cannot go on from; ``learning`` is the run's tuner and its search."""
-    states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
-    if not states or not states.get(key):
-        what = "holds weights only" if states is None else "was not written by a federated run"
-        raise MisconfigurationException(
-            f"{refusal(path, what)} To start a run from trained weights, load them into the module before `fit`."
-        )
-    lost = [one for one in learning if one is not None and one.state_dict() and one.state_key not in states]
-    identity.check(states[key]["identity"], present, on_difference, lost)
-    check_whole(states[key]["torn"])
 
 
 def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:

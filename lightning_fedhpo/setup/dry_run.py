@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.module_state import is_cache, named_state, slot
-from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.executors.sequential import SequentialExecutor, all_finite
-from lightning_fedhpo.executors.settings import Sequential, Setting
+from lightning_fedhpo.executors.sequential import all_finite
 from lightning_fedhpo.setup.effect_check import Outcome
 from lightning_fedhpo.types import Config
 
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
+
 TRIAL_STEPS = 3
 """Steps of a trial: momentum shows in the second, a proximal term too."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The run's settings that its preparation needs.
-
-    Attributes:
-        seed: The run's.
-        epochs: Local epochs where nobody sets them.
-        monitor: The score.
-        on_error: What becomes of a client that raises.
-        verify: Whether hyperparameters are proved.
-        executor: What is to run the jobs.
-        jobs: Jobs of a round, about.
-        updates: Jobs of the whole run, at most; None where nobody knows.
-        alike: What a checkpoint knows of results side by side: whether they are the same; None where nobody has looked.
-    """
-
-    seed: int
-    epochs: int
-    monitor: str | None
-    on_error: Literal["raise", "drop"]
-    verify: bool
-    executor: Setting = Sequential()
-    jobs: int = 1
-    updates: int | None = 1
-    alike: bool | None = None
 
 
 class ClientError(RuntimeError):
@@ -56,30 +30,20 @@ class Trial:
     """Trains one client for a few steps, always from the same start with the same randomness.
 
     Args:
-        executor: Trains.
-        data: The federation.
-        settings: The run's.
+        session: The run's, with an executor.
         start: All of the module's tensors as they are before anybody trains.
         longest: The epochs of a full training: as many as a client may get, and two at least.
-        limit: The Trainer's limit on an epoch's batches.
     """
 
-    def __init__(
-        self,
-        executor: SequentialExecutor,
-        data: FederatedData,
-        settings: Settings,
-        start: dict[str, torch.Tensor],
-        longest: int,
-        limit: int | float,
-    ) -> None:
-        self._executor = executor
-        self._data = data
+    def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
+        self._executor = session.executor
+        self._data = session.data
         self._client = 0
-        self._settings = settings
+        self._options = session.options
+        self._monitor = session.monitor
         self._start = start
         self._longest = longest
-        self._limit = limit
+        self._limit = private.limits(session.trainer)[0]
 
     def choose(self, clients: Sequence[int], config: Config) -> list[str]:
         """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
@@ -92,7 +56,7 @@ class Trial:
             try:
                 (weights, _), changed = self.run(config)
             except ClientError:
-                if last or self._settings.on_error == "raise":
+                if last or self._options.on_error == "raise":
                     raise
                 continue
             if last or all_finite(weights):
@@ -104,20 +68,20 @@ class Trial:
         try:
             return self.run(config, full)[0]
         except ClientError:
-            if self._settings.on_error == "raise":
+            if self._options.on_error == "raise":
                 raise
             return None
 
     def run(self, config: Config, full: bool = False) -> tuple[Outcome, list[str]]:
         """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
         executor, local = self._executor, self._executor.local
-        module, monitor = local.module, self._settings.monitor
+        module, monitor = local.module, self._monitor
         executor.state.traces.begin()
         arm = executor.untrained_arm()
         arm.rounds = 1  # where a rate that falls over rounds has fallen
         executor.receive(arm, self._client, config)
-        draw = seeding.key(self._settings.seed, seeding.BATCHES)
-        seeding.seed_user_code(seeding.key(self._settings.seed, seeding.USER))
+        draw = seeding.key(self._options.seed, seeding.BATCHES)
+        seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
         executor.state.traces.seed(draw)
         generator = torch.Generator().manual_seed(draw)
         batch_size = executor.binding.settings.batch_size

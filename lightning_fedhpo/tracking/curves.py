@@ -6,17 +6,14 @@ checkpoint are logged from its history, so that no round is missing and none is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.rows import RETRAIN
-from lightning_fedhpo.run.table import Cell, Table
-from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.run.table import Table
 
 BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
@@ -74,21 +71,6 @@ def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, fl
     if any(name.startswith(RETRAIN) for name in figures):
         return {}
     return {f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")}
-
-
-def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
-    """Return what is behind the numbered figures: one row an arm and configuration, with its probability by now."""
-    table = Table()
-    for arm in arms:
-        for row in tuner.configurations(arm):
-            table.append({"arm": arm.index, **_plain(row)})
-    return table
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Cell]:
-    return {
-        name: value if isinstance(value, int | float | str | None) else str(value) for name, value in config.items()
-    }
 
 
 def _loggers(trainer: Trainer) -> list[WandbLogger]:

@@ -1,0 +1,96 @@
+"""What a checkpoint of a run holds, and how a run goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lightning_fedhpo.run import checkpoint_file, identity
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
+
+
+def state_of(session: Session) -> dict[str, Any]:
+    """Return everything that affects the next round, and everything that was written down."""
+    state = session.executor.state
+    return {
+        "identity": session.identity,
+        "torn": session.torn,
+        "names": list(state.names[0]),
+        **(found(session) if session.arms else {}),
+        "initial_personal": list(state.initial_personal),
+        "population": session.arms.state_dict(),
+        "records": session.records.state_dict(),
+    }
+
+
+def found(session: Session) -> dict[str, Any]:
+    """Return what the dry run has found out when the run began: it need not find the same later."""
+    return {"moving": session.moving, "alike": session.executor.alike}
+
+
+@torch.no_grad()
+def restore(session: Session) -> None:
+    """Take up the run of a checkpoint."""
+    saved, state = session.saved, session.executor.state
+    if list(saved["names"]) != state.names[0]:
+        raise ValueError(
+            f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(state.names[0])}: resume "
+            "with the module the run began with."
+        )
+    for tensor, kept in zip(state.initial_personal, saved["initial_personal"], strict=True):
+        tensor.copy_(kept)
+    session.arms.load_state_dict(saved["population"], state)
+    session.records.load_state_dict(saved["records"])
+
+
+def put_best_model(saved: Mapping[str, Any], session: Session) -> None:
+    """Replace a client's weights in a checkpoint by those of the best arm."""
+    arm, state = session.arms.best, session.executor.state
+    names = [name for group in state.names for name in group]
+    for name, tensor in zip(names, [*arm.weights, *arm.buffers, *state.initial_personal], strict=True):
+        if name in saved["state_dict"]:
+            saved["state_dict"][name] = tensor.detach().clone()
+
+
+def read(
+    session: Session, key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
+) -> Any:
+    """Load a checkpoint, and refuse one that the run cannot go on from.
+
+    Args:
+        session: The run's.
+        key: Where the loop's state is among those of callbacks.
+        load: Loads the file.
+        path: The file.
+        arguments: For ``load``.
+        options: For ``load``.
+    """
+    checkpoint = checkpoint_file.read(load, path, *arguments, **options)
+    states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
+    if not states or not states.get(key):
+        what = "holds weights only" if states is None else "was not written by a federated run"
+        raise MisconfigurationException(
+            f"{checkpoint_file.refusal(path, what)} To start a run from trained weights, load them into the module "
+            "before `fit`."
+        )
+    learning = session.tuner, session.search
+    lost = [part for part in learning if part.state_dict() and part.state_key not in states]
+    present = identity.of_run(session) | identity.of_module(session.module, session.tuned_names)
+    identity.check(states[key]["identity"], present, session.options.on_difference, lost)
+    check_whole(states[key]["torn"])
+    return checkpoint
+
+
+def check_whole(torn: bool) -> None:
+    """Refuse to go on from the middle of an aggregation."""
+    if torn:
+        raise RuntimeError(
+            "the run was interrupted while the server aggregated a round, and cannot go on from there: resume with "
+            "`ckpt_path` from a checkpoint before that."
+        )

@@ -1,0 +1,66 @@
+"""The options of a federated run: checked when they are given, fixed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, whole
+from lightning_fedhpo.executors.settings import Setting, setting_of
+from lightning_fedhpo.run.evaluation import check_evaluation
+from lightning_fedhpo.run.identity import OnDifference
+from lightning_fedhpo.seeding import MOST_SEED
+from lightning_fedhpo.setup.monitor_mode import doubtful_mode
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """The arguments of :class:`~lightning_fedhpo.FederatedLoop`, which says what each is for."""
+
+    algorithm: Algorithm
+    cohort: int = 10
+    monitor: str | None = "val_loss"
+    mode: Literal["min", "max"] = "min"
+    target: Literal["personalized", "global", "server"] = "personalized"
+    executor: Literal["auto", "sequential", "vectorized"] | Setting = "auto"
+    epochs: int = 1
+    seed: int = 0
+    score_before: bool | None = None
+    evaluate_at: int | Sequence[int] | None = None
+    evaluate_clients: int | None = None
+    on_error: Literal["raise", "drop"] = "raise"
+    on_difference: OnDifference = "raise"
+    log_arms: Literal["best", "all"] = "best"
+    server_data: Any = None
+    retrain: int | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        setting_of(self.executor)
+        check_kinds(LoopOptions, vars(self))
+        bounds = {
+            "cohort": (1,),
+            "epochs": (1, MOST_EPOCHS),
+            "seed": (0, MOST_SEED),
+            "evaluate_clients": (),
+            "retrain": (),
+        }
+        for name, limits in bounds.items():
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(name, given, *limits))  # a plain number, also for numpy's
+        check_evaluation(self.evaluate_at)
+        if self.monitor is None and self.target != "personalized":
+            raise ValueError(
+                f'`target="{self.target}"` names a score, which `monitor=None` does without: name a monitor.'
+            )
+        if self.monitor is not None and (doubt := doubtful_mode(self.monitor, self.mode)):
+            rank_zero_warn(doubt)
+
+    @property
+    def sign(self) -> float:
+        """1 where smaller scores are better, -1 where larger ones are."""
+        return -1.0 if self.mode == "max" else 1.0

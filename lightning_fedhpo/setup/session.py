@@ -1,0 +1,224 @@
+"""A run in its Trainer: everything that takes part in it, checked before anything is computed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lightning.pytorch import LightningModule
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import processes, seeding
+from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.data.splits import Split
+from lightning_fedhpo.executors import SequentialExecutor
+from lightning_fedhpo.run import checkpoint, identity, machine
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.population import Population
+from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.run.server_validation import ServerValidation, server_split
+from lightning_fedhpo.searches.base import NoSearch, Search
+from lightning_fedhpo.setup import checks
+from lightning_fedhpo.setup.options import LoopOptions
+from lightning_fedhpo.setup.prepare import prepare
+from lightning_fedhpo.setup.tuned import Tuned, tuned
+from lightning_fedhpo.tuners.base import Tuner, Untuned
+from lightning_fedhpo.types import Job, RunPlan
+
+
+class Session:
+    """What takes part in a run; where parts do not fit together, the constructor raises.
+
+    Attributes:
+        server: Scores arms on the server's own examples; None where it has none.
+        monitor: The score that clients are asked for; None where only the server is, or nobody.
+        optimizers: The module's, as their author made them.
+        executor: Runs the jobs, and before them the dry run.
+        moving: The tensors that training changes beside the weights.
+        prepared: Whether the dry run is done.
+        identity: What a checkpoint of the run must agree with.
+        arms: The run's arms; none before the first round.
+        records: The run's books.
+        in_round: Whether a round is going on.
+        torn: Whether the server is in the middle of an aggregation, from where nothing can go on.
+        fitted: Whether `fit` is over, so that the module has the best arm's hyperparameters.
+        saved: The state of a checkpoint, until the arms are made of it.
+    """
+
+    optimizers: LocalOptimizers
+    executor: SequentialExecutor
+    moving: list[str]
+    identity: dict[str, Any]
+
+    def __init__(self, trainer: private.AnyTrainer, module: LightningModule, options: LoopOptions) -> None:
+        self.trainer, self.module, self.options = trainer, module, options
+        self.algorithm = options.algorithm
+        self.prepared = self.in_round = self.torn = self.fitted = False
+        self.saved: dict[str, Any] = {}
+        checks.check_trainer(trainer, options.monitor)
+        checks.check_module(module, options.monitor)
+        self.tuner: Tuner = checks.only(trainer, Tuner) or Untuned()
+        without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
+        self.search: Search = checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
+        self.data = checks.federated_data(trainer)
+        checks.check_cohort(options.cohort, len(self.data))
+        checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
+        self.algorithm.clients = len(self.data)
+        split = server_split(options.server_data, self.data)
+        self.server = None if split is None or options.monitor is None else self._validation_on(split)
+        scores_clients = options.target != "server" or self.data.sizes("val").any()
+        self.monitor = options.monitor if scores_clients else None
+        self._check()
+        needed = options.target == "global" or self.tuner.needs_before
+        asked = needed if options.score_before is None else options.score_before
+        self.needs_before = options.monitor is not None and asked
+        self.job_limit = private.job_limit(trainer) or sys.maxsize
+        self.tuner.plan(self._plan())
+        keeps_start = bool(options.retrain) or self.search.keeps_start
+        self.arms, self.records = Population(self.algorithm, options.sign, keeps_start), Records(options)
+
+    def _check(self) -> None:
+        options, tuner, search = self.options, self.tuner, self.search
+        server = tuner.server(0, options.seed)
+        checks.check_target(options.target, self.server is not None)
+        checks.check_server(self.algorithm, server, tuner, search)
+        search.leave(tuner.client_names, server, len(self.data))
+        checks.check_rounds(self.trainer, search, options.retrain or 0)
+        checks.check_scores(options.monitor, self.monitor, tuner, search)
+        checks.say_undrawn(tuner, search)
+
+    def _plan(self) -> RunPlan:
+        pooled = self.data.pooled
+        return RunPlan(
+            arms=self.search.starts,
+            rounds=self.search.max_rounds or None,
+            cohort=self.options.cohort,
+            clients=len(self.data),
+            monitor=self.options.monitor,
+            sign=self.options.sign,
+            keeps_client_state=self.algorithm.keeps_client_state,
+            server=self.server,
+            pooled_validation=lambda: None if (split := pooled("val")) is None else self._validation_on(split),
+        )
+
+    def _validation_on(self, split: Split) -> ServerValidation:
+        return ServerValidation(split, self.options.seed, lambda: self.executor)
+
+    # ------------------------------------------------------------------ from fit to fit
+
+    @property
+    def has_arms(self) -> bool:
+        """Whether there is a model to show."""
+        return self.prepared and len(self.arms) > 0
+
+    def reset(self) -> None:
+        """Let tuner and search forget earlier runs."""
+        self.tuner.reset()
+        self.search.reset()
+
+    def go_on_from(self, before: Session) -> None:
+        """Go on with a run that the same Trainer has begun."""
+        if before.has_arms:
+            checks.check_continued(before, self)
+            self.executor, self.moving, self.prepared = before.executor, before.moving, True
+            self.identity, self.arms, self.records = before.identity, before.arms, before.records
+
+    def remember_optimizers(self) -> None:
+        """Keep the optimizers as their author made them, before a checkpoint is loaded into them."""
+        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        self.optimizers = LocalOptimizers(self.trainer.optimizers, schedulers)
+        own = identity.of_optimizers(self.optimizers)
+        if self.saved:
+            identity.check(self.saved["identity"], own, self.options.on_difference)
+        self.identity = identity.of_run(self) | identity.of_module(self.module, self.tuned_names) | own
+
+    def start(self) -> None:
+        """Try the module, and make the arms or take up those of a checkpoint."""
+        machine.keep_memory()
+        known = self.saved or (checkpoint.found(self) if self.has_arms else {})
+        if self.prepared:  # a run goes on: what its last client left is not what clients begin with
+            self.executor.state.traces.wipe()
+        private.begin_alike(self.trainer)  # what hooks have made of the module since
+        with seeding.preserved(), processes.together("the dry run"):
+            prepare(self, known)
+        with seeding.preserved():
+            if self.server is not None:
+                checks.check_logged(self.server.score(self.executor.untrained_arm(), {}), self.options.monitor)
+            self.tuner.rehearse(self.executor.untrained_arm())
+        if self.saved:
+            checkpoint.restore(self)
+        elif not self.arms:
+            self.arms.begin_from(self.executor.state)
+        self.saved = {}
+        if self.arms:
+            self.show_best()
+
+    def show_best(self) -> None:
+        """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""
+        self.tuner.leader = self.arms.best_searched.index
+        self.executor.show(self.arms.best)
+        if self.fitted:
+            self.deploy()
+
+    def deploy(self) -> None:
+        """Put the best arm's hyperparameters into the module."""
+        self.fitted = True
+        self.executor.binding.apply(self.chosen(self.arms.best))
+
+    # ------------------------------------------------------------------ what is tuned
+
+    @property
+    def tuning(self) -> Tuned:
+        """What tuner and search set."""
+        return tuned(self.tuner, self.search, self.options.seed)
+
+    @property
+    def tuned_names(self) -> list[str]:
+        """The client hyperparameters that tuner or search set."""
+        return [*self.tuner.client_names, *self.search.client_names]
+
+    def tuner_of(self, arm: Arm) -> Tuner:
+        """Return the tuner; for an arm that trains what was found, one that sets nothing."""
+        return Untuned() if arm.retrains else self.tuner
+
+    def chosen(self, arm: Arm) -> dict[str, Any]:
+        """Return the client configuration that an arm has found."""
+        return {**arm.client, **self.tuner_of(arm).best(arm)}
+
+    def in_force(self, arm: Arm) -> dict[str, Any]:
+        """Return the tuned values that are in force in an arm, as columns of the history."""
+        spaces = [part.space for part in (self.search, self.tuner) if part.space is not None]
+        server = dict.fromkeys([*(name for space in spaces for name in space.server), *self.tuner.server_names])
+        values = {f"server/{name}": arm.server[name] for name in server if name in arm.server}
+        return values | {f"client/{name}": value for name, value in self.chosen(arm).items()}
+
+    # ------------------------------------------------------------------ how long it takes
+
+    def cost(self, job: Job) -> int:
+        """Return the local steps of a job."""
+        epochs = int(job.config.get("epochs", self.options.epochs))
+        batch_size = int(job.config.get("batch_size", self.data.batch_size))
+        return epochs * self._batches(int(self.data.sizes("train")[job.client]), batch_size)
+
+    def _batches(self, examples: int, batch_size: int) -> int:
+        return batches_of(examples, batch_size, self.data.drop_last, private.limits(self.trainer)[0])
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Epochs and batches of the longest training that a client may get, for schedules that ask the Trainer."""
+        tuning = self.tuning
+        epochs = max(tuning.values("epochs"), default=self.options.epochs)
+        batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
+        return epochs, self._batches(int(self.data.sizes("train").max()), batch_size)
+
+    @property
+    def jobs(self) -> int:
+        """About how many jobs a round has."""
+        return self.options.cohort * max(1, -(-self.search.spends // max(1, self.search.rounds)))
+
+    @property
+    def updates(self) -> int | None:
+        """How many jobs the whole run has, where it is as long as it may be; None where nobody knows."""
+        spends = self.search.spends
+        return self.options.cohort * (spends + (self.options.retrain or 0)) if spends else None

@@ -1,0 +1,67 @@
+"""What is tuned in a run, as far as it is known before the first round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_fedhpo.binding.param_groups import group_of
+from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import Config
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuner and search set together.
+
+    Attributes:
+        names: The client hyperparameters to bind.
+        config: A configuration as clients may get it.
+        contrasts: For each name two values that ought to make a difference, None where there is one value only.
+        edges: For each name that is drawn from a space, or set to several values, those by which it is checked.
+        server: For each server hyperparameter that is tuned two values that ought to make a difference.
+    """
+
+    names: list[str]
+    config: Config
+    contrasts: Mapping[str, tuple[Any, Any] | None]
+    edges: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    server: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def values(self, name: str) -> list[Any]:
+        """Return the extreme values of a hyperparameter, nothing where nobody sets it."""
+        return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
+
+    @property
+    def varied(self) -> list[Config]:
+        """A configuration as drawn, and those with every hyperparameter at either end, but rates low in both.
+
+        With high rates the last digits grow to differences that prove nothing.
+        """
+        low = {name: min(pair) for name, pair in self.contrasts.items() if pair and group_of(name)[0] == "lr"}
+        return [self.config, *({**end, **low} for end in self._ends)]
+
+    @property
+    def _ends(self) -> list[Config]:
+        return [{**self.config, **{n: pair[at] for n, pair in self.contrasts.items() if pair}} for at in (1, 0)]
+
+    def bases(self, name: str) -> list[Config]:
+        """Return configurations in which a hyperparameter may show: as drawn, and with the others at either end."""
+        return [self.config, *({**e, name: self.config[name]} if name in self.config else e for e in self._ends)]
+
+
+def tuned(tuner: Tuner, search: Search, seed: int) -> Tuned:
+    """Return what tuner and search set together."""
+    drawn, space = search.client_names, search.space
+    server = {name: space.ends(name, "server") for name in search.server_names}
+    if tuner.space is not None:
+        server |= {name: tuner.space.ends(name, "server") for name in tuner.server_names}
+    return Tuned(
+        names=[*drawn, *tuner.client_names],
+        config={**search.trial(seed), **tuner.trial(seed)},
+        contrasts={name: space.ends(name) for name in drawn} | {n: tuner.contrast(n) for n in tuner.client_names},
+        edges={name: space.edges(name) for name in drawn} | {n: tuner.edges(n) for n in tuner.client_names},
+        server={name: ends for name, ends in server.items() if ends is not None},
+    )
