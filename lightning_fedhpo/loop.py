@@ -134,8 +134,7 @@ class FederatedLoop(Callback):
         if self.retrain and arms.retrained is None and session.search.done(arms):
             arms.retrain_best(session.chosen(arms.best), clients_of(arms.best, session.tuner))
         elif arms.retrained is None:
-            for draft in session.search.begin(arms, self._context):
-                arms.add({**draft.server, **session.tuner.server(len(arms), self.seed)}, draft.client, draft.clients)
+            session.start_arms(session.search.begin(arms, self._context))
         for arm in arms.live:
             if arm.index not in session.records.rows:  # else a checkpoint from inside the round had it done already
                 arm.discard()

@@ -241,7 +241,7 @@ class _ClientTest:
         """Return the metrics of the arm's model on a client, before and after it is trained there."""
         executor, arm, seed = self.session.executor, self.arm, self.session.options.seed
         deployed = self.session.tuner_of(arm).deployed(arm, client, seed)
-        executor.prepare(Job(arm.rounds, arm.index, client, arm.config_of(client) | deployed), arm, self.known)
+        executor.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, self.known)
         examples = self.data.examples(client, self.split)
         draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
         seeding.seed_user_code(draw)

@@ -69,6 +69,9 @@ class Search(Callback):
     needs_scores: bool = True
     """Whether it learns from scores, so that there has to be a monitor."""
 
+    first: Sequence[Draft] = ()
+    """The arms that there are before :meth:`begin` is asked for others."""
+
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         check_kinds(Search, locals())
         if not space.client and not space.server:
@@ -158,6 +161,7 @@ class NoSearch(Search):
     """
 
     needs_scores = False
+    first = (Draft({}, {}),)
 
     def __init__(self, rounds: int | None = None, ends: bool = False) -> None:
         self.space, self.per_client = SearchSpace(), False
@@ -183,8 +187,8 @@ class NoSearch(Search):
         return self.max_rounds
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Start one arm, once."""
-        return [] if len(arms) else [Draft({}, {})]
+        """Start no other arm."""
+        return []
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """Take no arm out."""

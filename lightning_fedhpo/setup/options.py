@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, whole
 from lightning_fedhpo.executors.settings import Setting, setting_of
 from lightning_fedhpo.run.evaluation import check_evaluation
 from lightning_fedhpo.run.identity import OnDifference
@@ -42,16 +42,11 @@ class LoopOptions:
     def __post_init__(self) -> None:
         setting_of(self.executor)
         check_kinds(LoopOptions, vars(self))
-        bounds = {
-            "cohort": (1,),
-            "epochs": (1, MOST_EPOCHS),
-            "seed": (0, MOST_SEED),
-            "evaluate_clients": (),
-            "retrain": (),
-        }
-        for name, limits in bounds.items():
+        highest = {"epochs": MOST_EPOCHS, "seed": MOST_SEED}
+        for name in ("cohort", "epochs", "seed", "evaluate_clients", "retrain"):
             if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole(name, given, *limits))  # a plain number, also for numpy's
+                number = whole(name, given, low=0 if name == "seed" else 1, high=highest.get(name, MOST))
+                object.__setattr__(self, name, number)  # a plain number, also for numpy's
         check_evaluation(self.evaluate_at)
         if self.monitor is None and self.target != "personalized":
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import LightningModule
@@ -18,7 +19,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.server_validation import ServerValidation, server_split
-from lightning_fedhpo.searches.base import NoSearch, Search
+from lightning_fedhpo.searches.base import Draft, NoSearch, Search
 from lightning_fedhpo.setup import checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
@@ -150,9 +151,16 @@ class Session:
             checkpoint.restore(self)
         elif not self.arms:
             self.arms.begin_from(self.executor.state)
+            self.start_arms(self.search.first)
         self.saved = {}
         if self.arms:
             self.show_best()
+
+    def start_arms(self, drafts: Iterable[Draft]) -> None:
+        """Start the arms that a search wants."""
+        for draft in drafts:
+            server = {**draft.server, **self.tuner.server(len(self.arms), self.options.seed)}
+            self.arms.add(server, draft.client, draft.clients)
 
     def show_best(self) -> None:
         """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""
