@@ -15,6 +15,7 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.executors import SequentialExecutor
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.processes.board import LostProcessError
@@ -404,6 +405,10 @@ class FederatedLoop(Callback):
         return self.session.longest
 
     # ------------------------------------------------------------------ details
+
+    @property
+    def _executor(self) -> SequentialExecutor:
+        return self.session.executor
 
     def _online_test(self) -> dict[str, float]:
         session = self.session

@@ -333,7 +333,7 @@ def test_bad_ends_of_a_space_are_found_before_the_first_round(
         fed = FederatedLoop(FedProx(), cohort=3, seed=seed)
         with pytest.raises((TypeError, ValueError), match=message):
             quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
-        assert not fed._records.ledger.client_updates
+        assert not fed.session.records.ledger.client_updates
 
 
 @pytest.mark.parametrize("value", ["fast", None, True])

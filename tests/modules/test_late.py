@@ -209,7 +209,7 @@ def run(kind, rounds=1, ckpt=None, callbacks=(), **loop):
 def outcome(fed, client):
     """Run one job and return what comes out of it."""
     arm = fed.arms[0]
-    result = fed._prepared.executor.run_job(Job(1, 0, client, {}), arm, RoundContext(1, 0, False))
+    result = fed.session.executor.run_job(Job(1, 0, client, {}), arm, RoundContext(1, 0, False))
     assert result.local_steps > LATE
     return [tensor.clone() for tensor in (*result.weights, *result.buffers)], result.score_after
 
