@@ -122,7 +122,6 @@ class FederatedLoop(Callback):
         self._session: Session | None = None
         self._release: Callable[[], None] = _nothing
         self._watch: watchdog.Watch | None = None
-        watchdog.follow()
 
     # ------------------------------------------------------------------ the round
 

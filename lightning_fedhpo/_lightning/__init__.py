@@ -7,7 +7,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lightning_fedhpo._lightning.figures import logging_into, publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer, waits_for_validation, watchers_of_jobs
-from lightning_fedhpo._lightning.launchers import children_run, refuse_copies, started
+from lightning_fedhpo._lightning.launchers import children_run, refused_launcher, started
 from lightning_fedhpo._lightning.loops import RoundsLoop, install
 from lightning_fedhpo._lightning.modules import (
     ModuleHooks,
@@ -68,7 +68,7 @@ __all__ = [
     "loss_of",
     "overridden_around_batches",
     "publish",
-    "refuse_copies",
+    "refused_launcher",
     "rounds_allowed",
     "save_in_turn",
     "share_jobs",

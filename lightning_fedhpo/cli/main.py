@@ -84,7 +84,8 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         with threads(count), watchdog.surroundings(), private.children_run(command(folder)):
             saving = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **saving)
-            private.refuse_copies(trainer)
+            if (reason := private.refused_launcher(trainer.strategy)) is not None:  # before processes are started
+                raise MisconfigurationException(reason)
             if trainer.world_size == 1 and not first:  # whatever number a launcher has given it
                 first = True
                 processes.be_first()

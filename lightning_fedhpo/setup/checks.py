@@ -277,6 +277,8 @@ def _strategy(strategy: Any) -> Iterator[str]:
             f"{type(strategy).__name__}: a client is trained by one process, and processes share clients; use "
             'Trainer(strategy="ddp"), or devices=1.'
         )
+    if (reason := private.refused_launcher(strategy)) is not None:
+        yield reason
     if shares and private.wants_layer_sync(strategy):
         yield (
             "sync_batchnorm=True: processes train different clients, whose statistics are their own until the server "

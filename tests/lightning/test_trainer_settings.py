@@ -196,9 +196,14 @@ def test_all_reasons_are_told_at_once() -> None:
     assert all(name in str(caught.value) for name in ("max_steps", "overfit_batches", "val_check_interval"))
 
 
-@pytest.mark.parametrize("name", ["ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"])
-def test_a_strategy_whose_processes_share_clients_is_taken(name: str) -> None:
-    checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
+def test_a_strategy_whose_processes_share_clients_is_taken() -> None:
+    checks.check_trainer(quiet_trainer(1, strategy="ddp", devices=2), "val_loss")
+
+
+@pytest.mark.parametrize("name", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
+def test_processes_by_spawn_or_fork_are_refused(name: str) -> None:
+    with pytest.raises(MisconfigurationException, match=r"not the run's arms .* Use one process, or .*strategy=.ddp"):
+        checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
 
 
 @pytest.mark.parametrize(
