@@ -183,6 +183,8 @@ def _said(hint: Any) -> str:
         return f"{', '.join(first).replace('true or false', 'true, false')} or {last}"
     if kind is Literal:
         return f"{'one of ' if inner[1:] else ''}{', '.join(map(repr, inner))}"
+    if kind is Sequence and get_origin(inner[0]) is Literal:
+        return f"a sequence of {' and '.join(map(repr, get_args(inner[0])))}"
     if kind is Sequence and inner[0] in _KINDS:
         return f"a sequence of {_KINDS[inner[0]].removeprefix('a ')}s"
     name = getattr(kind, "__name__", str(kind))

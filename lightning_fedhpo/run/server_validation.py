@@ -23,9 +23,13 @@ def server_split(server_data: Any, federation: FederatedData) -> Split | None:
     """Return the server's examples: those given to the loop, else those that the federation has held out."""
     if server_data is None:
         return federation.server
-    if isinstance(server_data, DataLoader):
-        return whole(source_of(server_data, "`server_data`"))
-    return federation.as_server(server_data)
+    if isinstance(server_data, list | tuple) and any(isinstance(one, DataLoader) for one in server_data):
+        raise TypeError("`server_data` must be one data set or one DataLoader, got several DataLoaders.")
+    loads = isinstance(server_data, DataLoader)
+    split = whole(source_of(server_data, "`server_data`")) if loads else federation.as_server(server_data)
+    if not len(split.examples(0)):
+        raise ValueError("`server_data` must have examples to score arms on, got none.")
+    return split
 
 
 class ServerValidation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,30 @@ def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], se
     ]
 
 
+def chosen_in_jobs(
+    jobs: Iterable[Mapping[str, Any]], configs: Iterable[Mapping[str, Any]], names: Iterable[str]
+) -> dict[tuple[int, int], dict[int, dict[str, Any]]]:
+    """Return what a tuner chose for each client, by the arm's round and the arm; {} where clients had several jobs.
+
+    >>> jobs = [{"round": 3, "arm": 1, "client": 7, "config": 1}]
+    >>> chosen_in_jobs(jobs, [{"config": 0, "lr": 0.1}, {"config": 1, "lr": 0.2}], ["lr"])
+    {(0, 1): {7: {'lr': 0.2}}}
+    """
+    names = list(names)
+    values = {row["config"]: {name: row[name] for name in names} for row in configs}
+    found: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
+    rounds: dict[int, dict[int, int]] = {}
+    for row in jobs:
+        numbers = rounds.setdefault(row["arm"], {})
+        number = numbers.setdefault(row["round"], len(numbers))
+        clients = found.setdefault((number, row["arm"]), {})
+        if row["client"] in clients:
+            return {}
+        if row["config"] is not None:
+            clients[row["client"]] = values[row["config"]]
+    return found
+
+
 def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
 
@@ -90,16 +114,20 @@ def checked(found: Any, where: str) -> Trajectory:
         )
     if any(_names(row) != _names(rows[0]) for row in rows):
         raise ValueError(f"`trajectory` must have the same hyperparameters in every round, {where} has not.")
-    return [{**row, "server": dict(row["server"]), "client": dict(row["client"])} for row in rows]
+    return [
+        {**row, "server": dict(row["server"]), "client": dict(row["client"])}
+        | ({"clients": {int(client): dict(own) for client, own in row["clients"].items()}} if "clients" in row else {})
+        for row in rows
+    ]
 
 
 def _is_round(row: Any) -> bool:
     if not isinstance(row, Mapping):
         return False
     clients = row.get("clients", {})
-    return isinstance(clients, Mapping) and all(
-        isinstance(values, Mapping) for values in (row.get("server"), row.get("client"), *clients.values())
-    )
+    if not isinstance(clients, Mapping) or not all(str(client).isdecimal() for client in clients):
+        return False
+    return all(isinstance(values, Mapping) for values in (row.get("server"), row.get("client"), *clients.values()))
 
 
 def _names(row: Mapping[str, Any]) -> list[Any]:

@@ -116,13 +116,15 @@ class LossRecorder(Recorder):
         if self._present is None:
             found = output if isinstance(output, Tensor) and self._loss == "loss" else None
             self._present = output.get(self._loss) if isinstance(output, Mapping) else found
-        if not isinstance(self._present, Tensor) or not self._present.requires_grad:
+        gradient = None
+        if isinstance(self._present, Tensor) and self._present.requires_grad:
+            (gradient,) = torch.autograd.grad(self._present.reshape(()), self._by, allow_unused=True)
+        if gradient is None:
             raise MisconfigurationException(
                 f"FedTune's credits are derivatives of {self._loss!r} with respect to the outputs of `forward`, and "
-                "`validation_step` logs or returns no differentiable tensor under that name: compute a loss from "
+                "`validation_step` logs or returns no tensor under that name that depends on them: compute a loss from "
                 "`self(x)` there, with gradients (no `torch.no_grad`), log it, and name it by FedTune(loss=...)."
             )
-        (gradient,) = torch.autograd.grad(self._present.reshape(()), self._by)
         size = self.batch_size if self._size is None else self._size
         self._sum += size * gradient
         self._examples += size

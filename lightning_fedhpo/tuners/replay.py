@@ -40,18 +40,19 @@ class Replay(Tuner):
             self._rows = read_trajectory(trajectory)
         else:
             self._rows = checked(trajectory, "what was given")
-        self._of_clients = [[*row.get("clients", {}).values()] for row in self._rows]
-        own = {name for config in self._of_clients[0] for name in config}
+        self._of_clients: list[dict[int, Config]] = [row.get("clients", {}) for row in self._rows]
+        own = {name for config in self._of_clients[0].values() for name in config}
         self.server_names = tuple(self._rows[0]["server"])
         self.client_names = tuple(dict.fromkeys([*self._rows[0]["client"], *sorted(own)]))
 
     def plan(self, plan: RunPlan) -> None:
         """Refuse another federation than the trajectory's clients are of; say where the run goes beyond it."""
-        rounds, clients = plan.rounds, len(self._of_clients[0])
-        if clients and clients != plan.clients:
+        rounds, clients = plan.rounds, set(self._of_clients[0])
+        if clients and clients != set(range(plan.clients)):
             raise ValueError(
-                f"the trajectory has a configuration for each of {clients} clients, and this federation has "
-                f"{plan.clients}: replay it on the federation of its run, or take `clients` out of its rounds."
+                f"the trajectory has configurations for {len(clients)} clients, numbers {min(clients)} to "
+                f"{max(clients)}, and this federation has {plan.clients}, from 0: replay it on the federation of its "
+                "run, or take `clients` out of its rounds."
             )
         if rounds is not None and rounds > len(self._rows):
             rank_zero_warn(
@@ -74,16 +75,16 @@ class Replay(Tuner):
 
     def clients(self, arm: Arm) -> Sequence[Config]:
         """Return each client's own values, where the trajectory has them."""
-        return self._of_clients[self._place(arm)]
+        own = self._of_clients[self._place(arm)]
+        return [own[client] for client in range(len(own))]
 
     def deployed(self, arm: Arm, client: int, seed: int) -> Config:
         """Return a client's values of the arm's next round."""
-        own = self.clients(arm)
-        return {**self.best(arm), **(own[client] if own else {})}
+        return {**self.best(arm), **self._of_clients[self._place(arm)].get(client, {})}
 
     def trial(self, seed: int) -> Config:
         """Return the first round's values."""
-        return {**self._rows[0]["client"], **(self._of_clients[0][0] if self._of_clients[0] else {})}
+        return {**self._rows[0]["client"], **self._of_clients[0].get(0, {})}
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter among all rounds, as far apart as they are."""
@@ -95,7 +96,7 @@ class Replay(Tuner):
         """Return every value of a hyperparameter in the trajectory."""
         values = [row[part][name] for row in self._rows if name in row[part]]
         if part == "client":
-            values += [config[name] for several in self._of_clients for config in several if name in config]
+            values += [own[name] for clients in self._of_clients for own in clients.values() if name in own]
         return list(dict.fromkeys(values))
 
     def identity(self) -> dict[str, Any]:

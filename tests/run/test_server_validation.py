@@ -97,6 +97,12 @@ def test_clients_need_no_validation_examples() -> None:
         ),
         ({"target": "server", "monitor": None}, ValueError, "names a score"),
         ({"target": "server", "server_data": iter(())}, TypeError, "map-style"),
+        ({"target": "server", "server_data": [DataLoader(OTHERS)]}, TypeError, "one data set or one DataLoader"),
+        (
+            {"target": "server", "server_data": TensorDataset(torch.ones(0, 4))},
+            ValueError,
+            "`server_data` must have ex",
+        ),
     ],
 )
 def test_what_cannot_be_is_found_before_the_first_round(options: Any, kind: Any, message: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback, Trainer
 
-from lightning_fedhpo import FedAvg, FederatedLoop, FedPop, Fixed, Float, RandomSearch, SearchSpace
+from lightning_fedhpo import Choice, FedAvg, FederatedLoop, FedPop, FedTune, Fixed, Float, RandomSearch, SearchSpace
 from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.run.trajectory import checked, owners, read_trajectory, trajectory_of, write_trajectory
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
@@ -114,6 +114,20 @@ def test_every_clients_own_configuration(tmp_path: Path) -> None:
         assert len(row["clients"]) == 8
         for client, config in row["clients"].items():
             assert config == {name: best[int(client)][name] for name in SPACE.client}
+
+
+def test_what_a_tuner_chose_for_each_client_in_each_round() -> None:
+    space = SearchSpace(client={"lr": Choice([0.01, 0.1, 0.3])})
+    fed = FederatedLoop(cohort=8, executor="sequential", retrain=1)
+    tuner = FedTune(space, credit="federated")
+    quiet_trainer(4, fed, tuner).fit(ToyModule(), datamodule=toy_data())
+    trajectory = fed.result.trajectory
+    assert len(trajectory) == 3
+    jobs = {(job["round"], job["client"]): job["lr"] for job in fed.result.jobs}
+    assert {(row["round"], n): own["lr"] for row in trajectory for n, own in row["clients"].items()} == {
+        key: lr for key, lr in jobs.items() if key[0] < 3
+    }
+    assert len({row["clients"][n]["lr"] for row in trajectory for n in range(8)}) > 1
 
 
 def test_history_may_come_in_any_order_of_arms() -> None:

@@ -202,9 +202,9 @@ class Late(ToyModule):
     ("module", "options", "message"),
     [
         (Beside(), {}, r"the `validation_step` of Beside does not call: compute its outputs by `self\(x\)`"),
-        (Number(), {}, "'val_loss' .* no differentiable tensor"),
-        (Without(), {}, "'val_loss' .* no differentiable tensor .*no_grad"),
-        (Late(), {}, "'val_loss' .* no differentiable tensor"),
+        (Number(), {}, "'val_loss' .* no tensor under that name"),
+        (Without(), {}, "'val_loss' .* no tensor under that name .*no_grad"),
+        (Late(), {}, "'val_loss' .* no tensor under that name"),
         (ToyModule(), {"monitor": "val_acc", "mode": "max"}, r"'val_acc' .* FedTune\(loss="),
     ],
     ids=["beside forward", "a number", "no_grad", "at the end", "accuracy"],

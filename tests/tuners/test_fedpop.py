@@ -398,7 +398,7 @@ def test_the_table_of_a_run_of_fedhpo_and_of_wandb(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"levels": ["g", "x"]}, "`levels` must be "),
+        ({"levels": ["g", "x"]}, "`levels` must be a sequence of 'g' and 'l', got \\['g', 'x'\\]"),
         ({"levels": "g"}, "`levels` must be "),
         ({"interval": 0}, "`interval` must be "),
         ({"interval": 2.5}, "`interval` must be whole rounds, or a part of the run below 1, got 2.5"),

@@ -102,9 +102,17 @@ def test_every_client_has_its_own() -> None:
     }
 
 
+def test_clients_are_found_by_their_number_in_any_order() -> None:
+    rates = {client: 0.01 * (client + 1) for client in range(8)}
+    rows = [{"server": {}, "client": {}, "clients": {str(n): {"lr": rates[n]} for n in (7, 0, 3, 1, 2, 6, 5, 4)}}] * 2
+    assert all(job["lr"] == rates[job["client"]] for job in replayed(Replay(rows), 2).result.jobs)
+    with pytest.raises(ValueError, match="numbers 100 to 107, and this federation has 8, from 0"):
+        replayed(Replay([{**rows[0], "clients": {n + 100: {"lr": 0.1} for n in range(8)}}]), 1)
+
+
 @pytest.mark.parametrize("clients", [6, 10])
 def test_another_number_of_clients(clients: int) -> None:
-    message = rf"configuration for each of 8 clients, and this federation has {clients}: replay it on the federation"
+    message = rf"configurations for 8 clients, numbers 0 to 7, and this federation has {clients}, from 0: replay it on"
     with pytest.raises(ValueError, match=message):
         replayed(Replay(found(2, per_client=True)), 2, clients=clients)
 
