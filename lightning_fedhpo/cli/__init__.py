@@ -1,1 +1,1 @@
-"""The command line: `fedhpo` and `fedhpo-compare`."""
+"""The command line: `fedhpo` runs a configuration, `fedhpo-compare` makes a table of a folder of runs."""

@@ -1,4 +1,4 @@
-"""From a configuration to the objects of a run: every section with a ``_target_`` becomes what it names."""
+"""Builds the objects of a run from its configuration: every section with a ``_target_`` becomes what it names."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
-from lightning_fedhpo.cli.interrupt_checkpoint import Keeper
+from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
 from lightning_fedhpo.run.folders import make_folder, path_of
 
 
 class RunFolder(HydraCallback):
-    """End in one line where Hydra is to make a run's folder and cannot: it would show where it failed and not why."""
+    """Report in one line that Hydra cannot make a run's folder. Hydra itself would show a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Look at the folder of a run."""
+        """Check the folder of a run."""
         self._check("hydra.run.dir", config.hydra.run.dir)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Look at the folder of a sweep."""
+        """Check the folder of a sweep."""
         self._check("hydra.sweep.dir", config.hydra.sweep.dir)
 
     def _check(self, name: str, folder: object) -> None:
@@ -36,14 +36,14 @@ class RunFolder(HydraCallback):
             make_folder(name, path_of(name, folder))
         except (TypeError, ValueError) as error:
             print(f"fedhpo: {error}", file=sys.stderr)
-            sys.exit(1)  # Hydra makes warnings of its callbacks' errors
+            sys.exit(1)  # Hydra turns errors of its callbacks into warnings
 
 
 def build(cfg: DictConfig, key: str, **more: Any) -> Any:
-    """Make the object that a section describes, with some arguments that are objects already.
+    """Build the object of a section; ``more`` are arguments that are objects already.
 
     Raises:
-        ValueError: If its constructor refuses an argument; the message begins with the section's name.
+        ValueError: If the constructor refuses an argument. The message begins with the section's name.
     """
     section = cfg[key]
     if not OmegaConf.is_dict(section) or "_target_" not in section:
@@ -52,12 +52,12 @@ def build(cfg: DictConfig, key: str, **more: Any) -> Any:
         return instantiate(section, _partial_=True, _convert_="all")(**more)
     except (TypeError, ValueError, ModuleNotFoundError) as error:
         raise ValueError(f"{key}: {error}") from error
-    except InstantiationException as error:  # of a section inside this one; Hydra's text repeats its cause
+    except InstantiationException as error:  # of a nested section; Hydra's own text repeats the cause
         raise ValueError(f"{key}: {error.__cause__ or error}") from error
 
 
 def searching(cfg: DictConfig) -> list[Any]:
-    """Return the search and the tuner, where there are any, on the one space that they share."""
+    """Return the search and the tuner, if there are any. Both get the same space."""
     kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
     takers = [kind for kind in kinds if "space" in cfg[kind]]
     if cfg.space is not None and not takers:
@@ -74,25 +74,23 @@ def searching(cfg: DictConfig) -> list[Any]:
 
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
-    """Return the configured callbacks, those that keep checkpoints, and one that looks ahead to the final test."""
-    chosen = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
-    tested = EvaluationCheck(tested_clients(cfg), "evaluate.clients")
-    if cfg.checkpoint is None:
-        return [*chosen, tested]
-    keeper = Keeper(fed, checkpoint_folder(cfg, folder))
-    kept = [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
-    return [*chosen, *kept, keeper, tested]
+    """Return the configured callbacks, those that save checkpoints, and a check of the final test's clients."""
+    made = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    if cfg.checkpoint is not None:
+        made += [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
+        made.append(InterruptCheckpoint(fed, checkpoint_folder(cfg, folder)))
+    return [*made, EvaluationCheck(tested_clients(cfg), "evaluate.clients")]
 
 
 def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
-    """Return where a run's checkpoints go; those that are stored elsewhere than in a file system are not looked at."""
+    """Return the folder of a run's checkpoints; for remote storage the default one."""
     chosen = OmegaConf.select(cfg, "checkpoint.dirpath")
-    elsewhere = chosen is None or "://" in str(chosen)
-    return folder / "checkpoints" if elsewhere else path_of("checkpoint.dirpath", chosen)
+    remote = chosen is None or "://" in str(chosen)
+    return folder / "checkpoints" if remote else path_of("checkpoint.dirpath", chosen)
 
 
 def tested_clients(cfg: DictConfig) -> Any:
-    """Return which clients the final test takes: all, a number of them, or a list of their ids."""
+    """Return the clients of the final test: None for all, a number of them, or a list of ids."""
     if not OmegaConf.is_dict(cfg.evaluate):
         raise ValueError(f"`evaluate` must be a section with `clients`, got {cfg.evaluate!r}.")
     clients = cfg.evaluate.clients
@@ -100,10 +98,7 @@ def tested_clients(cfg: DictConfig) -> Any:
 
 
 def loggers(cfg: DictConfig) -> list[Logger]:
-    """Return the configured loggers, told of the configuration: one, several by name, or none.
-
-    Of several processes one logs.
-    """
+    """Return the configured loggers with the configuration logged. Of several processes, only the first one logs."""
     if not cfg.logger or not processes.is_first():
         return []
     made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]

@@ -1,10 +1,9 @@
-"""Turns a folder of runs into a table: mean and standard deviation over seeds, at equal budget.
+"""The command ``fedhpo-compare``: a table of a folder of runs, mean and standard deviation over seeds at equal budget.
 
     fedhpo-compare multirun/2026-01-31/12-00-00 [--metric test_error] [--budget 2000] [--csv table.csv]
 
-Runs that differ in their seed alone are one row, named by what not all runs were told. Where runs were tested on the
-way (``fed.evaluate_at``), they are compared by the last test that all of them have reached; otherwise by their final
-test, and a row says what it spent.
+Runs that differ only in their seed are one row. A row is named by the overrides that not all runs have. Runs with tests
+on the way (``fed.evaluate_at``) are compared by the last test within the budget, other runs by their final test.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from lightning_fedhpo.tracking.sweep import but_seed
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder, read.
+    """What the comparison reads from a run's folder.
 
     Attributes:
-        told: The command line's settings beside its seed.
-        seed: Its seed.
-        tests: ``(rounds spent, {name: value})`` of every test on the way, the final one last.
-        spent: The rounds it spent in all.
+        overrides: The overrides of the command line, without the seed.
+        seed: The seed.
+        tests: ``(rounds spent, {name: value})`` of every test on the way, then of the final one.
+        spent: The rounds spent by the whole run.
     """
 
-    told: tuple[str, ...]
+    overrides: tuple[str, ...]
     seed: int
     tests: list[tuple[int, dict[str, float]]]
     spent: int
@@ -44,28 +43,21 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read a run's folder."""
     summary = json.loads((folder / "summary.json").read_text())
-    overrides = folder / ".hydra" / "overrides.yaml"
-    told = but_seed(OmegaConf.load(overrides)) if overrides.is_file() else []
+    file = folder / ".hydra" / "overrides.yaml"
+    overrides = but_seed(OmegaConf.load(file)) if file.is_file() else []
     spent = int(summary["ledger"]["rounds"])
     tests = []
-    with (folder / "history.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            values = {
-                name.removeprefix("test/"): float(cell)
-                for name, cell in row.items()
-                if name.startswith("test/") and name != "test/arm" and cell
-            }
+    with (folder / "history.csv").open(newline="") as history:
+        for row in csv.DictReader(history):
+            cells = {name[5:]: cell for name, cell in row.items() if name.startswith("test/") and name != "test/arm"}
+            values = {name: float(cell) for name, cell in cells.items() if cell}
             if values:
                 tests.append((int(row["ledger/rounds"]), values))
     if summary["test"] is not None:
-        final = {name: value for name, value in summary["test"]["global"].items() if value is not None}
-        final |= {
-            f"{name}_personalized": value
-            for name, value in summary["test"]["personalized"].items()
-            if value is not None
-        }
-        tests.append((spent, final))
-    return Run(tuple(told), int(summary["seed"]), tests, spent)
+        final = dict(summary["test"]["global"])
+        final |= {f"{name}_personalized": value for name, value in summary["test"]["personalized"].items()}
+        tests.append((spent, {name: value for name, value in final.items() if value is not None}))
+    return Run(tuple(overrides), int(summary["seed"]), tests, spent)
 
 
 def find_runs(folder: Path) -> list[Run]:
@@ -77,52 +69,43 @@ def find_runs(folder: Path) -> list[Run]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return what tells each run from those that differ in more than the seed.
+    """Return a name for each run: the overrides that not all runs have.
 
     >>> labels([Run(("threads=1", "tuner=none"), 0, [], 9), Run(("threads=1",), 0, [], 9)])
     ['tuner=none', 'default']
     """
-    if len({run.told for run in runs}) == 1:
-        return [" ".join(run.told) or "default" for run in runs]
-    shared = set.intersection(*(set(run.told) for run in runs))
-    return [" ".join(one for one in run.told if one not in shared) or "default" for run in runs]
-
-
-def at_budget(run: Run, budget: int) -> tuple[int, dict[str, float]] | None:
-    """Return a run's last test within a budget, with the rounds it had spent by then."""
-    return next((test for test in reversed(run.tests) if test[0] <= budget), None)
+    alike = len({run.overrides for run in runs}) == 1
+    shared: set[str] = set() if alike else set.intersection(*(set(run.overrides) for run in runs))
+    return [" ".join(one for one in run.overrides if one not in shared) or "default" for run in runs]
 
 
 def table_of(runs: Sequence[Run], budget: int | None = None, metrics: Sequence[str] = ()) -> Table:
-    """Return one row for each group of runs that differ in their seed alone.
+    """Return one row for each group of runs that differ only in their seed.
 
     Args:
         runs: The runs.
-        budget: Rounds spent at which to compare; by default what the shortest run has spent.
-        metrics: Which of the tested figures to show; all by default.
+        budget: The rounds spent at which to compare; by default what the shortest run has spent.
+        metrics: The tested figures to show; by default all.
     """
     limit = min(run.spent for run in runs) if budget is None else budget
-    reached: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
+    groups: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
     for run, label in zip(runs, labels(runs), strict=True):
-        test = at_budget(run, limit)
+        test = next((test for test in reversed(run.tests) if test[0] <= limit), None)
         if test is None:
             raise ValueError(
                 f"run {label!r} (seed {run.seed}) has no test within {limit} rounds; its first is at "
                 f"{run.tests[0][0] if run.tests else 'none'}: raise the budget or set fed.evaluate_at."
             )
-        reached.setdefault(label, []).append(test)
-    known = list(dict.fromkeys(name for tests in reached.values() for _, values in tests for name in values))
+        groups.setdefault(label, []).append(test)
+    known = list(dict.fromkeys(name for tests in groups.values() for _, values in tests for name in values))
     unknown = [name for name in metrics if name not in known]
     if unknown:
         raise ValueError(f"no run was tested for {', '.join(unknown)}: there are {', '.join(known)}.")
     table = Table()
-    for label, tests in reached.items():
+    for label, tests in groups.items():
         spent = sorted({rounds for rounds, _ in tests})
-        row: dict[str, float | int | str | None] = {
-            "run": label,
-            "seeds": len(tests),
-            "rounds": spent[0] if len(spent) == 1 else f"{spent[0]}-{spent[-1]}",
-        }
+        rounds = spent[0] if len(spent) == 1 else f"{spent[0]}-{spent[-1]}"
+        row: dict[str, float | int | str | None] = {"run": label, "seeds": len(tests), "rounds": rounds}
         for name in metrics or known:
             values = [values[name] for _, values in tests if name in values]
             row[name] = statistics.fmean(values) if values else None
@@ -132,27 +115,23 @@ def table_of(runs: Sequence[Run], budget: int | None = None, metrics: Sequence[s
 
 
 def printed(table: Table) -> str:
-    """Return a table as text: mean and deviation in one cell."""
+    """Return a table as text, with mean and deviation in one cell."""
     names = [name for name in table.columns if not name.endswith(" std")]
-    lines = [names]
-    for row in table:
-        lines.append([_cell(row[name], row.get(f"{name} std")) for name in names])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
+    lines = [names, *([_cell(row[name], row.get(f"{name} std")) for name in names] for row in table)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
 def _cell(value: float | int | str | None, deviation: float | None) -> str:
-    if value is None:
-        return "-"
     if not isinstance(value, float):
-        return str(value)
+        return "-" if value is None else str(value)
     return f"{value:.4f}" if deviation is None else f"{value:.4f} ± {deviation:.4f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of a folder."""
+    """Run ``fedhpo-compare``."""
     parser = argparse.ArgumentParser(prog="fedhpo-compare", description="Compare the runs of a folder over seeds.")
     parser.add_argument("folder", type=Path, help="a multirun folder, or any folder with runs below it")
     parser.add_argument("--metric", action="append", default=[], help="a tested figure to show; may be repeated")

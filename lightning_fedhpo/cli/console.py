@@ -1,4 +1,4 @@
-"""The last word of a run on the console: what was found, what it cost, where the rest is."""
+"""What ``fedhpo`` prints at the end of a run: the best values, scores, costs and the run's files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _COSTS = {
 
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
-    """Return the closing table of a run.
+    """Return the closing report of a run.
 
     Args:
-        summary: What ``summary.json`` holds.
-        folder: Where the run's files are.
+        summary: The content of ``summary.json``.
+        folder: The run's folder.
         notes: Lines to end with.
-        width: Longer lines are wrapped, those with a path excepted: they stay whole, to be copied.
+        width: Longer lines are wrapped, except those with a path.
     """
-    blocks = [_best(summary, width), _scores(summary), _costs(summary), _places(folder)]
+    blocks = [_best(summary["best"], width), _scores(summary["test"]), _costs(summary), _files(folder)]
     lines = [line for block in blocks for line in (*block, "")]
     return "\n".join(["", *lines, *notes]).rstrip()
 
 
 def number(value: Any) -> str:
-    """Return a value in as few characters as it is read in.
+    """Return a value in short form.
 
     >>> number(0.123456), number(12345), number(1e-5), number(None), number("adam")
     ('0.1235', '12,345', '1e-05', '-', 'adam')
@@ -44,7 +44,7 @@ def number(value: Any) -> str:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes in the unit that fits.
+    """Return a number of bytes with a unit.
 
     >>> size(512), size(3_250_000)
     ('512 B', '3.2 MB')
@@ -56,22 +56,19 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
-    best = {side: values for side, values in summary["best"].items() if side != "model"}
-    trained = summary["best"].get("model") == "retrain"
-    yield "Best hyperparameters" + (", with which the model was trained anew" if trained else "")
+def _best(best: Mapping[str, Any], width: int) -> Iterator[str]:
+    retrained = best.get("model") == "retrain"
+    yield "Best hyperparameters" + (", with which the model was trained anew" if retrained else "")
     for side, values in best.items():
+        if side == "model":
+            continue
         text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
         if side == "clients":
             text = f"a configuration for each of {number(len(values))} clients, in summary.json"
-        indent = " " * 10
-        yield textwrap.fill(
-            text, width, initial_indent=f"  {side:<8}", subsequent_indent=indent, break_long_words=False
-        )
+        yield textwrap.fill(f"  {side:<8}{text}", width, subsequent_indent=" " * 10, break_long_words=False)
 
 
-def _scores(summary: Mapping[str, Any]) -> Iterator[str]:
-    tested = summary["test"]
+def _scores(tested: Mapping[str, Any] | None) -> Iterator[str]:
     if not tested:
         yield "No client has test examples: nothing was tested."
         return
@@ -88,10 +85,7 @@ def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {'sent by and to clients':<38}{size(ledger['bytes_up']):>14}{size(ledger['bytes_down']):>16}"
 
 
-def _places(folder: Path) -> Iterator[str]:
+def _files(folder: Path) -> Iterator[str]:
+    shown = [entry for entry in sorted(folder.iterdir()) if entry.name[0] != "." and entry.suffix != ".log"]
     yield f"Everything is in {folder}"
-    yield "  " + "  ".join(entry.name + "/" * entry.is_dir() for entry in sorted(folder.iterdir()) if _shown(entry))
-
-
-def _shown(entry: Path) -> bool:
-    return not entry.name.startswith(".") and entry.suffix != ".log"
+    yield "  " + "  ".join(entry.name + "/" * entry.is_dir() for entry in shown)

@@ -1,4 +1,4 @@
-"""A checkpoint of what would be lost: an interrupted or failed run leaves one to go on from."""
+"""A checkpoint of an interrupted or failed run, to resume from."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
 
 
-class Keeper(Callback):
-    """Save the run when it is interrupted or fails, at the start of the round it was in.
+class InterruptCheckpoint(Callback):
+    """Save an interrupted or failed run as it was at the start of its round.
 
     Args:
-        fed: The run's loop: before it has begun there is nothing to save.
+        fed: The run's loop. Before it has begun there is nothing to save.
         folder: Where the checkpoint goes.
     """
 
@@ -30,11 +30,11 @@ class Keeper(Callback):
         self._path = folder / self.FILE
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Save; of several processes the first one does, or where it is gone the next."""
+        """Save. Of several processes the first one writes, or the next one where the first is gone."""
         if not self._fed.arms or isinstance(exception, UnwrittenError):
             return
         try:
             trainer.save_checkpoint(self._path)
-        except Exception as error:  # the first error is the one to hear of
+        except Exception as error:  # the error that ended the run is more important
             if trainer.is_global_zero or processes.takes_over():
                 warnings.warn(f"no checkpoint could be written: {error}", stacklevel=2)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from lightning_fedhpo.arguments import shown
 
@@ -37,3 +40,14 @@ def make_folder(name: str, folder: Path) -> None:
         reason = reason or error.strerror or str(error)
     if reason:
         raise ValueError(f"`{name}` must be a folder that can be written to, got {folder}: {reason}.")
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file to write. It takes its name when it is whole; until then an earlier file stays."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        yield file
+    partial.replace(path)

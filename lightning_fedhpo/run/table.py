@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, overload
 
+from lightning_fedhpo.run.folders import replacing
 from lightning_fedhpo.run.table_column import Cell, Column, packed, unpacked
 
 __all__ = ["Cell", "Table"]
@@ -103,14 +103,10 @@ class Table(Sequence[dict[str, Any]]):
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the table; floats in full, so that a reader computes with what the run computed with."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        with partial.open("w", newline="") as file:
+        with replacing(path) as file:
             writer = csv.writer(file)
             writer.writerow(self._names)
             writer.writerows(["" if cell is None else cell for cell in row] for row in self._cells())
-        partial.replace(path)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the table as a checkpoint keeps it."""

@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from lightning_fedhpo.run.folders import replacing
+
 Trajectory = list[dict[str, Any]]
 """A dict for each round: ``round``, the ``arm`` it was in, ``server`` and ``client``, and where each client has a
 configuration of its own, ``clients``."""
@@ -83,11 +85,9 @@ def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def write_trajectory(path: str | PathLike[str], trajectory: Trajectory) -> None:
     """Write a trajectory as JSON, a round a line, whole or not at all."""
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.partial")
     rows = ",\n".join(json.dumps(row) for row in trajectory)
-    partial.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
-    partial.replace(path)
+    with replacing(path) as file:
+        file.write(f"[\n{rows}\n]\n")
 
 
 def read_trajectory(path: str | PathLike[str]) -> Trajectory:

@@ -1,1 +1,1 @@
-"""What a run leaves behind: tables on disk, a summary, the console's last word, Weights & Biases."""
+"""What is logged and where: Weights & Biases, the progress line, the files of a run's folder."""

@@ -1,7 +1,7 @@
-"""A run's figures in Weights & Biases: against rounds and against what was spent, with the configurations behind them.
+"""A run in Weights & Biases: figures against rounds and against the rounds spent, and tables in the summary.
 
-Works with every ``WandbLogger``. A resumed run's curve begins at its first round again: the rounds before the
-checkpoint are logged from its history, so that no round is missing and none is there twice.
+Works with every ``WandbLogger``. A resumed run logs the rounds before its checkpoint again, from the history, so that
+its curve has every round once.
 """
 
 from __future__ import annotations
@@ -18,44 +18,41 @@ from lightning_fedhpo.run.table import Table
 BUDGET = "by_budget/"
 """Prefix of the figures that are plotted against the rounds spent by all arms."""
 BUDGET_STEP = "ledger/rounds"
-"""The figure that they are plotted against."""
+"""Their x-axis."""
 
 
 def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], monitor: str | None) -> None:
-    """Say what is plotted against what, and log the rounds that a checkpoint brings along.
+    """Define the x-axes, and log the rounds before the checkpoint.
 
     Args:
         trainer: The Trainer.
-        rounds: The figures of every earlier round, with the number of jobs done by then.
+        rounds: The figures of every earlier round, and the number of jobs done by then.
         monitor: The name of the score.
     """
     loggers = _loggers(trainer)
     earlier = list(rounds) if loggers else []
     names = dict.fromkeys(name for figures, _ in earlier for name in by_budget(figures, monitor))
+    axes = {"round": None, BUDGET_STEP: None, "*": "round"} | dict.fromkeys(names, BUDGET_STEP)
     for logger in loggers:
-        _attempt(logger, partial(_define, logger, {"round": None, BUDGET_STEP: None, "*": "round"}))
-        _attempt(logger, partial(_define, logger, dict.fromkeys(names, BUDGET_STEP)))
+        _attempt(logger, partial(_define, logger, axes))
         if not getattr(logger.experiment, "step", 0):
             for figures, jobs in earlier:
                 logger.log_metrics({**figures, **by_budget(figures, monitor), "epoch": figures["round"]}, step=jobs - 1)
 
 
 def announce(trainer: Trainer, figures: Mapping[str, float]) -> None:
-    """Say of the figures that are new in a round which of them are plotted against the budget.
+    """Define the x-axis of figures that are new in a round.
 
-    By their full names: of several patterns that fit a name, W&B takes any.
+    They are defined by full name: if several patterns fit a name, W&B takes any of them.
     """
-    loggers = _loggers(trainer)
-    if not loggers:
-        return
     known = trainer.callback_metrics
     new = {name: BUDGET_STEP for name in figures if name.startswith(BUDGET) and name not in known}
-    for logger in loggers if new else []:
+    for logger in _loggers(trainer) if new else []:
         _attempt(logger, partial(_define, logger, new))
 
 
 def log_tables(trainer: Trainer, tables: Mapping[str, Table]) -> None:
-    """Put tables into the run's summary, where they are no rows of the curve: the configurations, a tuner's own."""
+    """Put tables into the run's summary."""
     for logger in _loggers(trainer):
         for name, table in tables.items():
             if len(table):
@@ -63,7 +60,7 @@ def log_tables(trainer: Trainer, tables: Mapping[str, Table]) -> None:
 
 
 def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, float]:
-    """Return the scores once more, under the names that are plotted against the budget; none beyond the budget.
+    """Return the scores under the names that are plotted against the budget; none while retraining.
 
     >>> by_budget({"val_loss": 0.5, "test/acc": 0.9, "round": 3.0}, "val_loss")
     {'by_budget/val_loss': 0.5, 'by_budget/test/acc': 0.9}
@@ -90,6 +87,6 @@ def _summarise(logger: WandbLogger, name: str, table: Table) -> None:
 
 
 def _attempt(logger: WandbLogger, action: Callable[[], None]) -> None:
-    """Do something with a logger's run; one that forgives failures does it its way."""
+    """Call an action on a logger's run. Our own logger catches its failures."""
     attempt = getattr(logger, "attempt", None)
     action() if attempt is None else attempt(action)

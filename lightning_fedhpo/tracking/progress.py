@@ -1,4 +1,4 @@
-"""One line that counts rounds, for runs whose rounds are too short for a bar each."""
+"""One line of progress for a whole run, for rounds that are too short for a bar each."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class RoundProgress(Callback):
-    """Show what runs the jobs, then the round, the monitored score, and how long it will take.
+    """Print the executor, then the round, the monitored score and the time left.
 
-    On a terminal the line is rewritten; elsewhere, as in a log file, a new one comes with every tenth of the run.
+    A terminal has one line that is rewritten. Other outputs, such as a log file, get a line for every tenth of the run.
 
     Args:
-        monitor: The score to show, among the figures of a round; None shows none.
-        seconds: How often the line is rewritten at most.
+        monitor: The score to show; None shows none.
+        seconds: The least time between two rewrites.
 
     Example:
         >>> from lightning_fedhpo.testing import toy_run
-        >>> _ = toy_run(2, RoundProgress("val_acc"), monitor="val_acc", mode="max")  # doctest: +ELLIPSIS
-        executor: jobs run side by side, ...
+        >>> _ = toy_run(2, RoundProgress("val_acc"), monitor="val_acc", mode="max", executor="sequential")
+        executor: jobs run one after another, ...
         round 1 of 2, val_acc ..., ... gone, ... to go
         round 2 of 2, val_acc ..., ... gone, 0:00:00 to go
     """
@@ -38,44 +38,44 @@ class RoundProgress(Callback):
         """Start the clock."""
         self._began = time.monotonic()
         self._first = trainer.current_epoch
-        self._told = -math.inf
+        self._printed = -math.inf
         self._width = 0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell how jobs are run, before the first round."""
+        """Print the executor, before the first round."""
         fed = next((one for one in trainer.callbacks if getattr(one, "is_federated_loop", False)), None)  # type: ignore[attr-defined]  # a Trainer has callbacks
         if fed is not None and trainer.current_epoch == self._first and trainer.is_global_zero:
             print(f"executor: {fed.choice}.", flush=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell of the round, unless it is too soon for it; of several processes one tells."""
+        """Print the round if it is time. Of several processes, only the first one prints."""
         if not trainer.is_global_zero:
             return
         done, planned, now = trainer.current_epoch + 1, trainer.max_epochs or -1, time.monotonic()
         last, stream = done == planned, sys.stdout
         if stream.isatty():
-            due = now - self._told > self._seconds
+            due = now - self._printed > self._seconds
         else:
             due = planned < 0 or done * 10 // planned > (done - 1) * 10 // planned
         if due or last:
-            self._told = now
-            self._tell(stream, self._line(trainer, done, planned, now - self._began), last)
+            self._printed = now
+            self._print(stream, self._line(trainer, done, planned, now - self._began), last)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leave the line for whatever is printed next."""
+        """End the line, for the message that follows."""
         if sys.stdout.isatty() and trainer.is_global_zero:
             print()
 
-    def _line(self, trainer: Trainer, done: int, planned: int, gone: float) -> str:
+    def _line(self, trainer: Trainer, done: int, planned: int, elapsed: float) -> str:
         parts = [f"round {done}" + (f" of {planned}" if planned > 0 else "")]
         if self._monitor in trainer.callback_metrics:
             parts.append(f"{self._monitor} {float(trainer.callback_metrics[self._monitor]):.4g}")
-        parts.append(f"{_clock(gone)} gone")
+        parts.append(f"{_clock(elapsed)} gone")
         if planned > 0:
-            parts.append(f"{_clock(gone / (done - self._first) * (planned - done))} to go")
+            parts.append(f"{_clock(elapsed / (done - self._first) * (planned - done))} to go")
         return ", ".join(parts)
 
-    def _tell(self, stream: TextIO, line: str, last: bool) -> None:
+    def _print(self, stream: TextIO, line: str, last: bool) -> None:
         if not stream.isatty():
             print(line, file=stream, flush=True)
             return

@@ -1,4 +1,4 @@
-"""What a job of a Hydra sweep was told, and what sets it apart from the sweep's other jobs."""
+"""The group in W&B of the runs of a Hydra sweep that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 LONGEST = 128
-"""How many characters of a group's name W&B takes."""
+"""The most characters that W&B takes for the name of a group."""
 
 
 def but_seed(overrides: Iterable[object]) -> list[str]:
-    """Return what a run was told beside its seed.
+    """Return a run's overrides without the seed.
 
     >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1"])
     ['tuner=fedex', 'data.seed=1']
@@ -24,22 +24,22 @@ def but_seed(overrides: Iterable[object]) -> list[str]:
 
 
 def sweep_group() -> str | None:
-    """Return a name for the jobs of this sweep that differ from this one in their seed alone; None outside of a sweep.
+    """Return the group of the present run, such as ``2026-01-31/12-00-00 tuner=fedex``; None outside of a sweep.
 
-    It is the end of the sweep's folder and what the sweep varies, as in ``2026-01-31/12-00-00 tuner=fedex``.
+    It is the end of the sweep's folder, then the overrides that the sweep varies.
     """
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return None
     hydra = HydraConfig.get()
     folder = Path(hydra.sweep.dir)
-    sweep = folder / "multirun.yaml"  # what was asked for, where values that vary still stand side by side
-    asked = OmegaConf.load(sweep).hydra.overrides.task if sweep.is_file() else []
-    varied = [one for one in but_seed(hydra.overrides.task) if one not in asked]
+    sweep = folder / "multirun.yaml"  # has the sweep's overrides; those that vary list all their values
+    given = OmegaConf.load(sweep).hydra.overrides.task if sweep.is_file() else []
+    varied = [one for one in but_seed(hydra.overrides.task) if one not in given]
     return shortened(" ".join(["/".join(folder.absolute().parts[-2:]), *varied]))
 
 
 def shortened(name: str) -> str:
-    """Return a name that W&B takes; names that differ still differ.
+    """Return a name that is short enough for W&B, with a hash if it was cut.
 
     >>> shortened("tuner=fedex"), len(shortened("x" * 200)), shortened("x" * 200) == shortened("x" * 201)
     ('tuner=fedex', 128, False)

@@ -1,7 +1,7 @@
-"""Weights & Biases, at the side of a run and never in its way.
+"""The logger for Weights & Biases. It never stops a run.
 
-Offline unless the user is logged in or asks otherwise. Whatever goes wrong with it is said once, and the run goes on:
-an unreachable server or a refused key falls back to files in the run's folder, and without these there is no logger.
+W&B runs offline unless the user is logged in or asks otherwise. A failure is reported once, and the run goes on:
+without a server, W&B writes files into the run's folder, and without those there is no logger.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import netrc
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -23,12 +24,12 @@ from lightning_fedhpo.tracking.sweep import sweep_group
 
 MODES = ("auto", "online", "offline", "disabled")
 DEFAULT_SERVER = "https://api.wandb.ai"
-REACH_SECONDS = 3.0
-"""How long to knock at the server's door before the run starts without it."""
+CONNECT_SECONDS = 3.0
+"""Timeout of the test whether the server can be reached."""
 INIT_SECONDS = 10.0
-"""How long to wait for a server that answered the door."""
+"""Timeout of W&B's start."""
 FINISH_SECONDS = 60.0
-"""How long to wait at the end for what is still to be sent; the rest stays on disk, for ``wandb sync``."""
+"""Timeout of the upload at the end. The rest stays on disk, for ``wandb sync``."""
 
 _SYNONYMS = {"dryrun": "offline", "run": "online", "shared": "online"}
 
@@ -41,16 +42,15 @@ def wandb_logger(
     group: str | None = "auto",
     tags: list[str] | None = None,
 ) -> ForgivingWandbLogger | None:
-    """Return a logger that is running already, or None where there is to be none.
+    """Start a run in W&B and return its logger; None if W&B is disabled or does not start.
 
     Args:
-        folder: The run's folder, where W&B's files go.
-        mode: ``"online"``, ``"offline"``, ``"disabled"``, or ``"auto"``: what the environment's ``WANDB_MODE`` says,
-            else online if the user is logged in and the server can be reached, else offline.
+        folder: The run's folder, for W&B's files.
+        mode: ``"online"``, ``"offline"``, ``"disabled"`` or ``"auto"``. The latter takes ``WANDB_MODE`` of the
+            environment; without it, online if the user is logged in and the server can be reached, else offline.
         project: The project's name.
         name: The run's name.
-        group: The run's group; ``"auto"`` puts the jobs of a Hydra sweep together that differ in their seed alone, and
-            leaves other runs without one.
+        group: The run's group. ``"auto"`` makes a group of the runs of a Hydra sweep that differ only in their seed.
         tags: The run's tags.
     """
     if mode not in MODES:
@@ -60,29 +60,28 @@ def wandb_logger(
     if asked == "disabled":
         return None
     reason = "" if asked == "offline" else obstacle()
-    if reason and asked != "auto":
-        rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline.")
-    elif reason and logged_in():
-        rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline. `logger.mode=offline` says so at once.")
-    together = sweep_group() if group == "auto" else group
-    options = {"project": project, "dir": os.fspath(folder), "name": name, "group": together, "tags": tags}
+    if reason and (asked != "auto" or logged_in()):
+        advice = " `logger.mode=offline` says so at once." if asked == "auto" else ""
+        rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline.{advice}")
+    group = sweep_group() if group == "auto" else group
+    options = {"project": project, "dir": os.fspath(folder), "name": name, "group": group, "tags": tags}
     Path(folder).mkdir(parents=True, exist_ok=True)
     attempts: tuple[Literal["online", "offline"], ...] = ("online", "offline")
     for attempt in attempts[1:] if asked == "offline" or reason else attempts:
         try:
             return ForgivingWandbLogger(_start(attempt, options), folder)
-        except Exception as error:  # whatever it is: a logger must not stop a run
+        except Exception as error:  # a logger must not stop a run
             rest = "the run is logged offline" if attempt == "online" else "the run goes on without it"
             rank_zero_warn(f"Weights & Biases did not start {attempt} ({_short(error)}); {rest}.")
     return None
 
 
 class ForgivingWandbLogger(WandbLogger):
-    """Lightning's logger on a run that has been started, silent for good once W&B fails.
+    """Lightning's logger for a started run. It stops logging when W&B fails.
 
     Args:
-        run: The run, as ``wandb.init`` returns it.
-        folder: Where its files are.
+        run: What ``wandb.init`` returned.
+        folder: The folder of its files.
     """
 
     def __init__(self, run: Any, folder: str | os.PathLike[str]) -> None:
@@ -91,7 +90,7 @@ class ForgivingWandbLogger(WandbLogger):
         self._failed = False
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log a round's figures."""
+        """Log the figures of a round."""
         self.attempt(lambda: WandbLogger.log_metrics(self, metrics, step))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -99,13 +98,13 @@ class ForgivingWandbLogger(WandbLogger):
         self.attempt(lambda: WandbLogger.log_hyperparams(self, params))
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        """Do nothing: checkpoints stay in the run's folder."""
+        """Do nothing. Checkpoints stay in the run's folder."""
 
     def finalize(self, status: str) -> None:
-        """Do nothing: the run ends with :meth:`conclude`, after its evaluation."""
+        """Do nothing. :meth:`conclude` ends the run, after the final test."""
 
     def conclude(self, summary: Mapping[str, Any] | None, failed: bool = False) -> None:
-        """Log the run's summary and end it, so that the next run of the process starts one of its own."""
+        """Log the summary and end the run."""
         if summary is not None:
             self.attempt(lambda: self._run.summary.update(dict(summary)))
         self.attempt(lambda: self._run.finish(exit_code=int(failed)))
@@ -113,55 +112,52 @@ class ForgivingWandbLogger(WandbLogger):
 
     @property
     def whereabouts(self) -> str:
-        """Where to look at the run."""
+        """Where to find the run."""
         if self._run.offline:
             return f"Weights & Biases is offline; to upload this run:\n  wandb sync {Path(self._run.dir).parent}"
         return f"Weights & Biases has it at {self._run.url}"
 
     def attempt(self, action: Callable[[], Any]) -> None:
-        """Do something with the run, unless it has failed before; a failure is said once."""
+        """Call an action on the run, unless one has failed before. A failure is reported once."""
         if self._failed:
             return
         try:
             action()
-        except Exception as error:  # whatever it is: a logger must not stop a run
+        except Exception as error:  # a logger must not stop a run
             self._failed = True
             rank_zero_warn(f"Weights & Biases failed ({_short(error)}): the run goes on without it.")
 
 
 def obstacle() -> str:
-    """Say what keeps a run from being online, or return an empty string: asks the server at most to open its door."""
+    """Return why a run cannot be online; an empty string if it can. No login is tried."""
     if not logged_in():
         return "nobody is logged in (`wandb login` does it)"
     address = urlsplit(server())
-    if getproxies().get(address.scheme):  # what the proxy reaches shows when W&B starts
+    if getproxies().get(address.scheme):  # W&B's start shows what the proxy can reach
         return ""
     host, port = address.hostname or "", address.port or (80 if address.scheme == "http" else 443)
     try:
-        socket.create_connection((host, port), timeout=REACH_SECONDS).close()
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         return f"{host}:{port} cannot be reached ({_short(error)})"
     return ""
 
 
 def logged_in() -> bool:
-    """Say whether there is a key for W&B's server, without asking the server."""
+    """Return whether there is a key for W&B's server."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    place = os.environ.get("NETRC")
-    candidates = [place] if place else [os.path.expanduser("~/.netrc"), os.path.expanduser("~/_netrc")]
     hosts = {urlsplit(server()).netloc, urlsplit(DEFAULT_SERVER).netloc, "api.forge.coreweave.com"}
-    for path in candidates:
-        try:
-            if hosts & netrc.netrc(path).hosts.keys():
+    chosen = os.environ.get("NETRC")
+    for path in [chosen] if chosen else ["~/.netrc", "~/_netrc"]:
+        with suppress(OSError, netrc.NetrcParseError):
+            if hosts & netrc.netrc(os.path.expanduser(path)).hosts.keys():
                 return True
-        except (OSError, netrc.NetrcParseError):
-            continue
     return False
 
 
 def server() -> str:
-    """Return the address of W&B's server: the environment's, that of ``wandb login --host``, or the public one."""
+    """Return the server's address: from the environment, from ``wandb login --host``, or the public one."""
     if os.environ.get("WANDB_BASE_URL"):
         return os.environ["WANDB_BASE_URL"]
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
@@ -174,23 +170,20 @@ def server() -> str:
 
 
 def _start(mode: Literal["online", "offline"], options: Mapping[str, Any]) -> Any:
-    if mode == "offline":  # W&B's own error reports would call home before anybody is online
+    if mode == "offline":  # W&B's error reports would use the network
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb  # late: importing it takes half a second and reads the environment
+    import wandb  # late: it takes half a second and reads the environment
 
+    quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
     wanted: dict[str, Any] = {
-        "silent": True,
-        "console": "off",
-        "disable_git": True,
-        "disable_code": True,
+        **quiet,
         "init_timeout": INIT_SECONDS,
         "login_timeout": INIT_SECONDS,
         "finish_timeout": FINISH_SECONDS,
     }
     if server() != DEFAULT_SERVER:  # W&B reads the environment only once in a process
         wanted["base_url"] = server()
-    there = wandb.Settings()
-    known = {key: value for key, value in wanted.items() if hasattr(there, key)}
+    known = {key: value for key, value in wanted.items() if hasattr(wandb.Settings(), key)}  # versions differ
     return wandb.init(mode=mode, settings=wandb.Settings(**known), **options)
 
 

@@ -6,7 +6,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.cli.interrupt_checkpoint import Keeper
+from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 
@@ -31,9 +31,9 @@ def fit(fed: FederatedLoop, *callbacks: Callback, ckpt_path: Path | None = None)
 def test_a_run_that_fails_in_a_round_goes_on_as_if_nothing_had_happened(tmp_path: Path):
     failing = FederatedLoop(cohort=3, executor="sequential")
     with pytest.raises(OSError, match="the disk is full"):
-        fit(failing, Fails(job=2 * 3 + 2), Keeper(failing, tmp_path))  # the second job of the third round
+        fit(failing, Fails(job=2 * 3 + 2), InterruptCheckpoint(failing, tmp_path))  # the second job of the third round
     resumed, whole = (FederatedLoop(cohort=3, executor="sequential") for _ in range(2))
-    module = fit(resumed, ckpt_path=tmp_path / Keeper.FILE)
+    module = fit(resumed, ckpt_path=tmp_path / InterruptCheckpoint.FILE)
     expected = fit(whole)
     assert resumed.result.history == whole.result.history
     assert resumed.result.jobs == whole.result.jobs
@@ -47,7 +47,7 @@ def test_half_a_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "fsync", full)
     fed = FederatedLoop(cohort=3)
     with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="No space left"):
-        fit(fed, Fails(job=4), Keeper(fed, tmp_path))
+        fit(fed, Fails(job=4), InterruptCheckpoint(fed, tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -66,7 +66,7 @@ def test_after_a_checkpoint_that_could_not_be_written_no_other_is_tried(
     with pytest.raises(
         OSError, match=r"No space left on device: this checkpoint was not written.*last\.ckpt"
     ) as caught:
-        fit(fed, Saves(), Keeper(fed, tmp_path))  # a second attempt would warn
+        fit(fed, Saves(), InterruptCheckpoint(fed, tmp_path))  # a second attempt would warn
     assert caught.value.errno == 28 and caught.value.__suppress_context__
     assert list(tmp_path.iterdir()) == []
 
@@ -76,17 +76,17 @@ def test_an_earlier_checkpoint_stays_where_nothing_was_written(tmp_path: Path, m
         raise TypeError("cannot pickle")
 
     monkeypatch.setattr(Trainer, "save_checkpoint", broken)
-    (tmp_path / Keeper.FILE).write_bytes(b"whole")
+    (tmp_path / InterruptCheckpoint.FILE).write_bytes(b"whole")
     fed = FederatedLoop(cohort=3)
     with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="cannot pickle"):
-        fit(fed, Fails(job=4), Keeper(fed, tmp_path))
-    assert (tmp_path / Keeper.FILE).read_bytes() == b"whole"
+        fit(fed, Fails(job=4), InterruptCheckpoint(fed, tmp_path))
+    assert (tmp_path / InterruptCheckpoint.FILE).read_bytes() == b"whole"
 
 
 def test_what_never_began_leaves_nothing(tmp_path: Path):
     fed = FederatedLoop(cohort=1000)
     with pytest.raises(ValueError, match="`cohort` is 1000"):
-        fit(fed, Keeper(fed, tmp_path))
+        fit(fed, InterruptCheckpoint(fed, tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,4 +94,4 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path):
     (tmp_path / "file").touch()
     fed = FederatedLoop(cohort=3)
     with pytest.raises(OSError, match="the disk is full"), pytest.warns(UserWarning, match="no checkpoint could be"):
-        fit(fed, Fails(job=4), Keeper(fed, tmp_path / "file"))
+        fit(fed, Fails(job=4), InterruptCheckpoint(fed, tmp_path / "file"))

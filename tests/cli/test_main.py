@@ -12,7 +12,8 @@ import torch
 from lightning.pytorch import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fedhpo.cli.main import readable, train
+from lightning_fedhpo.cli.errors import readable
+from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.run.divergence import DivergedError
 from tests.runs import PLAIN, answers, composed, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 

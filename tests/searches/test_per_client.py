@@ -25,7 +25,7 @@ from lightning_fedhpo.testing import (
     toy_run,
 )
 from lightning_fedhpo.testing.contracts import toy_space
-from lightning_fedhpo.tracking.summary import build_summary
+from lightning_fedhpo.tracking.run_files import build_summary
 
 SPACE = SearchSpace(
     client={"lr": Float(1e-3, 1.0, log=True), "epochs": Int(1, 3)},

@@ -9,7 +9,7 @@ import torch
 from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.tracking.summary import build_summary, plain, write_summary
+from lightning_fedhpo.tracking.run_files import build_summary, plain, write_summary
 
 
 def test_plain_is_json():

@@ -1,0 +1,56 @@
+"""The processes that share the jobs of a run which `fedhpo` has begun."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from omegaconf import OmegaConf
+
+from lightning_fedhpo import processes
+from lightning_fedhpo.cli import build
+from lightning_fedhpo.cli.errors import how_to_resume, hydra_overrides
+from lightning_fedhpo.processes import watchdog
+
+
+def command(config: Path) -> list[str]:
+    """Return the command of such a process: the run's configuration, without Hydra."""
+    call = f"from lightning_fedhpo.cli.worker import work; work({str(config)!r}, {hydra_overrides()!r})"
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"]
+
+
+def work(config: str, overrides: Sequence[str]) -> None:
+    """Share the jobs of a run; the process that began it speaks for all.
+
+    Args:
+        config: The run's configuration file.
+        overrides: The overrides that the run was given, for the command that resumes it.
+    """
+    from lightning_fedhpo.cli.main import train  # late: it imports this module
+
+    cfg: Any = OmegaConf.load(config)
+    warnings.simplefilter("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        try:
+            train(cfg)
+            return
+        except KeyboardInterrupt:
+            sys.exit(1)
+        except Exception as error:
+            if watchdog.silent(error) or isinstance(error, MisconfigurationException):
+                sys.exit(1)
+            if not processes.is_lost(error):
+                raise
+            message = f"fedhpo: {error}"
+    checkpoints = build.checkpoint_folder(cfg, Path(cfg.folder).absolute())
+    print(message, how_to_resume(checkpoints, overrides), sep="\n", file=sys.stderr)
+    sys.exit(1)

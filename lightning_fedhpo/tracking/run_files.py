@@ -1,0 +1,103 @@
+"""The files of a run's folder: ``summary.json``, tables as CSV, and the best arm's trajectory."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_fedhpo.run.evaluation import Evaluation
+from lightning_fedhpo.run.folders import replacing
+from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.trajectory import write_trajectory
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.loop import FederatedLoop
+
+PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "hydra-core", "wandb")
+"""The packages whose versions a summary has."""
+
+
+def write_tables(fed: FederatedLoop, folder: Path) -> None:
+    """Write the tables and the trajectory of the rounds so far. A run that has not begun has none."""
+    if not fed.arms:
+        return
+    result = fed.result
+    tables = {"history": result.history, "jobs": result.jobs, "configs": result.configs, **fed.tuner.tables()}
+    for name, table in tables.items():
+        if len(table) or name in ("history", "jobs"):
+            table.to_csv(folder / f"{name}.csv")
+    write_trajectory(folder / "trajectory.json", result.trajectory)
+
+
+def build_summary(
+    result: Result, evaluation: Evaluation | None, *, seconds: float, seed: int, **more: Any
+) -> dict[str, Any]:
+    """Return the content of ``summary.json``.
+
+    Args:
+        result: The run's result.
+        evaluation: The test of the best arm on the clients; None if no client has test examples.
+        seconds: The time that the run took, test included.
+        seed: The run's seed.
+        more: Further entries.
+    """
+    tested: dict[str, Any] | None = None
+    if evaluation is not None:
+        tested = {**evaluation, "clients": len(evaluation.clients), "distribution": evaluation.distribution}
+    summary: dict[str, Any] = plain(
+        {
+            "best": result.best,
+            "score": result.score,
+            **more,
+            "test": tested,
+            "ledger": result.ledger,
+            **({} if result.retraining is None else {"retraining": result.retraining}),
+            "best_arm": result.best_arm,
+            "arms": result.arms,
+            "seconds": round(seconds, 3),
+            "seed": seed,
+            "versions": versions(),
+        }
+    )
+    return summary
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions that a run's numbers may depend on."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # imported from a folder that was never installed
+            found[package] = None
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: tensors and arrays as numbers or lists, nan and infinities as null.
+
+    >>> plain({"loss": math.nan, 3: (1, 2.5)})
+    {'loss': None, '3': [1, 2.5]}
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if isinstance(value, int | float):
+        return value if math.isfinite(value) else None
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def write_summary(path: str | os.PathLike[str], summary: Mapping[str, Any]) -> None:
+    """Write the summary as JSON."""
+    with replacing(path) as file:
+        json.dump(plain(summary), file, indent=2, allow_nan=False)
+        file.write("\n")
