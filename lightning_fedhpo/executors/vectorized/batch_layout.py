@@ -49,11 +49,6 @@ class Work:
         """Examples of a pass."""
         return min(len(self.owned), self.batches * self.batch_size)
 
-    @property
-    def widest(self) -> int:
-        """Examples of the largest batch."""
-        return min(self.batch_size, len(self.owned))
-
 
 @dataclass(frozen=True)
 class Lanes:
@@ -77,47 +72,49 @@ class Lanes:
         return [int(number) for number in np.count_nonzero(self.sizes, axis=1)]
 
 
-def width(largest: int, exact: bool) -> int:
-    """Return how many places a batch gets: what is needed, or a power of two where many sizes occur.
+def lanes_of(jobs: int, alone: bool) -> int:
+    """Return how many lanes a group of jobs gets.
 
-    >>> width(10, exact=True), width(10, exact=False), width(16, exact=False)
-    (10, 16, 16)
+    Each number is a program of its own. A round whose jobs all have one batch size has a lane for each of them. Where
+    they have several, groups differ from round to round: beyond 16 jobs they get up to a quarter more lanes.
+
+    >>> lanes_of(100, alone=True), [lanes_of(jobs, alone=False) for jobs in (1, 10, 17, 20, 21, 49)]
+    (100, [1, 10, 20, 20, 24, 56])
     """
-    return largest if exact else 1 << (largest - 1).bit_length()
+    step = 1 if alone or jobs <= 16 else 1 << ((jobs - 1).bit_length() - 3)
+    return -(-jobs // step) * step
 
 
-def count_of_lanes(active: int) -> int:
-    """Return with how many lanes so many jobs are computed: few different numbers, since each is a program of its own.
+def lanes_left(active: int, lanes: int) -> int:
+    """Return how many of a group's lanes are still computed: all, or a half, a quarter or an eighth of them, about.
 
-    >>> [count_of_lanes(number) for number in (1, 3, 5, 12, 13, 20, 30, 100)]
-    [1, 4, 8, 12, 16, 24, 32, 128]
+    >>> [lanes_left(active, 20) for active in (20, 9, 8, 5, 4, 1)]
+    [20, 20, 8, 8, 4, 4]
     """
-    power = 1 << (active - 1).bit_length()
-    return 3 * power // 4 if power >= 16 and active <= 3 * power // 4 else power
+    power = 1 << (max(active, -(-lanes // 8)) - 1).bit_length()
+    return power if 2 * power <= lanes else lanes
 
 
-def grouped(work: Sequence[Work], most: Callable[[int], int], exact: bool, widest: int) -> list[tuple[int, list[Work]]]:
-    """Sort jobs into groups that are computed together.
+def grouped(work: Sequence[Work], most: Callable[[int], int], widest: int) -> list[tuple[int, list[Work]]]:
+    """Sort jobs into groups that are computed together: those of one batch size.
 
     Args:
         work: The jobs.
         most: Returns how many lanes of a width may be computed together.
-        exact: Whether all jobs have one batch size, so that a group's width is what its batches have.
-        widest: The largest batch that any client of the federation could have at that size.
+        widest: How many training examples the largest client has.
 
     Returns:
         Widths and their jobs, those with the most steps first.
     """
     by_width: dict[int, list[Work]] = {}
     for one in work:
-        by_width.setdefault(widest if exact else width(one.widest, exact), []).append(one)
+        by_width.setdefault(min(one.batch_size, widest), []).append(one)
     groups = []
-    for size, several in by_width.items():
+    for width, several in by_width.items():
         several.sort(key=lambda one: -one.steps)
-        limit = max(1, most(size))
-        pieces = -(-len(several) // limit)
+        pieces = -(-len(several) // max(1, most(width)))
         each = -(-len(several) // pieces)
-        groups += [(size, several[start : start + each]) for start in range(0, len(several), each)]
+        groups += [(width, several[start : start + each]) for start in range(0, len(several), each)]
     return groups
 
 

@@ -20,7 +20,15 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.vectorized.batch_layout import Lanes, Work, count_of_lanes, grouped, in_turn, lay_out
+from lightning_fedhpo.executors.vectorized.batch_layout import (
+    Lanes,
+    Work,
+    grouped,
+    in_turn,
+    lanes_left,
+    lanes_of,
+    lay_out,
+)
 from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
 from lightning_fedhpo.executors.vectorized.job_settings import Setting, Settings
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, precision_of
@@ -82,9 +90,8 @@ class VectorizedExecutor(SequentialExecutor):
         self._is_stale = False
         self._dtype = precision_of(self.state.weights)
         self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
-        self._exact = "batch_size" not in self.binding.names
         train, val = self.data.sizes("train"), self.data.sizes("val")
-        self._widest = int(min(self.binding.settings.batch_size, train.max()))
+        self._widest = int(train.max())
         self._val_width = int(min(EVALUATED_AT_ONCE, max(1, val.max())))
 
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
@@ -146,8 +153,9 @@ class VectorizedExecutor(SequentialExecutor):
         settings = [self._settings.of(self.binding.in_round(job.config, arms[job.arm].rounds)) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
-        for width, group in grouped(work, self._lanes_at_once, self._exact, self._widest):
-            count = len(group) if self._exact else count_of_lanes(len(group))
+        alone = len({one.batch_size for one in work}) == 1
+        for width, group in grouped(work, self._lanes_at_once, self._widest):
+            count = lanes_of(len(group), alone)
             lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
             places = [one.place for one in group]
             filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
@@ -195,7 +203,7 @@ class VectorizedExecutor(SequentialExecutor):
         final: list[Tensor] = []
         finished: list[int] = []
         for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
-            wanted = count_of_lanes(active)
+            wanted = lanes_left(active, count)
             if active < min(busy, wanted):  # done, and computed on beside others
                 final = final or [torch.empty_like(tensor) for tensor in outcome]
                 done = slice(active, min(busy, wanted))

@@ -6,7 +6,6 @@ of every job; a validation program adds up what is logged. There is one for each
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -27,7 +26,6 @@ from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
     WeightsFirst,
 )
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
-from lightning_fedhpo.executors.vectorized.graph.template import Template, template_of
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import Batchable
 from lightning_fedhpo.executors.vectorized.means import check_means
@@ -92,7 +90,6 @@ class Programs:
         self._any_view = any_view
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
         self._looked_through: set[str] = set()
-        self._templates: dict[str, list[Template]] = defaultdict(list)
         self._programs: dict[tuple[str, int, int], Program] = {}
         self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
         self.logs: dict[str, list[str]] = {"training": [], "validation": []}
@@ -105,7 +102,6 @@ class Programs:
         """Trace anew: the module is not what it was."""
         self._programs.clear()
         self.graphs.clear()
-        self._templates.clear()
         self._looked_through.clear()
 
     def run_as_it_is(self, compiles: bool) -> None:
@@ -195,7 +191,9 @@ class Programs:
         program(*inputs)
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        graph = self._foretold(key) or self._traced(key, inputs)
+        graph = self.graphs.get(key)
+        if graph is None:
+            graph = self.graphs[key] = self._traced(key[0], inputs)
         return self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
 
     def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -206,28 +204,13 @@ class Programs:
             rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
             return _plain(graph)
 
-    def _foretold(self, key: tuple[str, int, int]) -> GraphModule | None:
-        """Return a step for a shape without tracing it, where traces of others have told how."""
-        stage, *shape = key
-        template = next((one for one in self._templates[stage] if one.covers((shape[0], shape[1]))), None)
-        if template is None or key in self.graphs:
-            return None
-        return template.graph((shape[0], shape[1]))
-
-    def _traced(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> GraphModule:
-        graph = self.graphs.get(key)
-        if graph is None:
-            if key[0] not in self._looked_through:
-                self.look_through(key[0], [weight[0].clone() for weight in inputs[: len(self.groups)]])
-            with self._posed(key[0]), torch.no_grad():
-                step = self._training if key[0] == "training" else self._validation
-                copies, handed = [tensor.clone() for tensor in inputs], self._steps[key[0]].weights  # type: ignore[union-attr]  # there is one
-                graph = self.graphs[key] = trace(step, copies, self._held(key[0], inputs), handed)
-            others = {(lanes, width): found for (stage, lanes, width), found in self.graphs.items() if stage == key[0]}
-            template = template_of(others)
-            if template is not None:
-                self._templates[key[0]].insert(0, template)
-        return graph
+    def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
+        if stage not in self._looked_through:
+            self.look_through(stage, [weight[0].clone() for weight in inputs[: len(self.groups)]])
+        with self._posed(stage), torch.no_grad():
+            step = self._training if stage == "training" else self._validation
+            copies, handed = [tensor.clone() for tensor in inputs], self._steps[stage].weights  # type: ignore[union-attr]  # there is one
+            return trace(step, copies, self._held(stage, inputs), handed)
 
     def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
         """Return the places of the columns, which are the same at every step: in front of rows, shares and sizes."""
@@ -256,8 +239,8 @@ class Programs:
         columns = take(len(self.columns["training"]))
         rows, shares, sizes = take(3)
         gathered = [_gather(column, rows, self.convolves) for column in columns]
-        numbers = torch.ones_like(rows).cumsum(1) - 1  # no constant: one shape's operations are to tell another's
-        salts = mixed(mixed(keys[0] + keys[1])[:, None] + numbers * _STRIDE) if keys else shares
+        numbers = torch.arange(rows.shape[1]) * _STRIDE
+        salts = mixed(mixed(keys[0] + keys[1])[:, None] + numbers) if keys else shares
 
         def loss_of(
             weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor

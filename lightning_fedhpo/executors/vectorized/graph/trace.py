@@ -18,12 +18,11 @@ import torch
 import torch._inductor
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lightning_fedhpo.executors.vectorized.graph.fold_constants import leave_out_ones
 from lightning_fedhpo.executors.vectorized.graph.fx_ops import is_mutating, is_view, origin_of, same_view, written_in
-from lightning_fedhpo.executors.vectorized.graph.pooling import pool_first
+from lightning_fedhpo.executors.vectorized.graph.recorder import Recorder
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 Program = Callable[..., Any]
@@ -49,7 +48,7 @@ def trace(
     """
     with warnings.catch_warnings(record=True) as said, sdpa_kernel(SDPBackend.MATH):  # of attention the one to batch
         warnings.simplefilter("always")  # torch's, about tracing itself and what it cannot batch
-        module: GraphModule = make_fx(function)(*inputs)
+        module = Recorder().record(function, inputs)
     looped = [found[1] for one in said if (found := _LOOPED.search(str(one.message)))]
     if looped:
         raise CannotBatchError(f"torch has no batched {', '.join(dict.fromkeys(looped))}")
@@ -68,7 +67,6 @@ def trace(
     _drop_idle(module.graph)
     _share(module.graph)
     module.graph.eliminate_dead_code()
-    pool_first(module.graph)
     module.recompile()
     return module
 
