@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightning_fedhpo.client.training import batches_of
-from lightning_fedhpo.executors.vectorized.batch_layout import Work, count_of_lanes, grouped, in_turn, lay_out, width
+from lightning_fedhpo.executors.vectorized.batch_layout import Work, grouped, in_turn, lanes_left, lanes_of, lay_out
 
 
 def _work(place: int, examples: int, batch_size: int, epochs: int, drop_last: bool = False) -> Work:
@@ -24,8 +24,9 @@ def test_lanes_hold_every_batch(drop_last: bool) -> None:
     cases = [(10, 4, 2), (3, 4, 1), (8, 4, 3), (1, 3, 1), (9, 2, 1)]
     work = [_work(place, *case, drop_last) for place, case in enumerate(cases)]
     work.sort(key=lambda one: -one.steps)
-    lanes = lay_out(work, 4, _orders)
+    lanes = lay_out(work, 4, _orders, count=6)
     assert lanes.active == sorted(lanes.active, reverse=True)
+    assert not lanes.shares[:, 5].any(), "a lane without a job is done from the beginning"
     for lane, one in enumerate(work):
         batches = []
         for order in _orders(one):
@@ -41,28 +42,28 @@ def test_lanes_hold_every_batch(drop_last: bool) -> None:
                 assert set(lanes.rows[step, lane]) <= set(one.owned)
 
 
-def test_a_lane_without_a_job_is_done_from_the_beginning() -> None:
-    lanes = lay_out([_work(0, 5, 2, 1)], 2, _orders, count=3)
-    assert lanes.active == [1, 1, 1]
-    assert not lanes.shares[:, 1:].any()
-    assert set(lanes.rows[:, 1:].ravel()) == {0}
-
-
-def test_groups_hold_every_job_once_within_their_limit() -> None:
+def test_a_group_has_the_jobs_of_one_batch_size_within_its_limit() -> None:
     work = [_work(place, 5 + place, 1 + place % 7, 1) for place in range(50)]
-    groups = grouped(work, lambda size: 32 // size, False, 7)
+    groups = grouped(work, lambda size: 32 // size, widest=6)
     assert sorted(one.place for _, several in groups for one in several) == list(range(50))
     for size, several in groups:
         assert len(several) <= 32 // size
-        assert all(one.widest <= size < 2 * max(1, one.widest) or size == 1 for one in several)
+        assert {min(one.batch_size, 6) for one in several} == {size}
         assert [one.steps for one in several] == sorted((one.steps for one in several), reverse=True)
 
 
-def test_few_shapes_and_none_much_too_large() -> None:
-    counts = {count_of_lanes(active) for active in range(1, 300)}
-    assert len(counts) < 16
-    assert all(active <= count_of_lanes(active) < 2 * active or active == 1 for active in range(1, 300))
-    assert all(size <= width(size, exact=False) < 2 * size for size in range(1, 200))
+def test_a_lane_for_each_job_of_one_batch_size_and_few_numbers_of_lanes_otherwise() -> None:
+    assert [lanes_of(jobs, alone=True) for jobs in (1, 10, 100)] == [1, 10, 100]
+    assert [lanes_of(jobs, alone=False) for jobs in range(1, 17)] == list(range(1, 17))
+    assert all(jobs <= lanes_of(jobs, alone=False) <= 1.25 * jobs for jobs in range(1, 300))
+    assert len({lanes_of(jobs, alone=False) for jobs in range(1, 300)}) == 16 + 4 * 4 + 1
+
+
+def test_lanes_that_are_done_are_left_out_at_most_three_times() -> None:
+    for lanes in range(1, 300):
+        left = [lanes_left(active, lanes) for active in range(lanes, 0, -1)]
+        assert left == sorted(left, reverse=True) and len(set(left)) <= 4
+        assert all(active <= one <= lanes for active, one in zip(range(lanes, 0, -1), left, strict=True))
 
 
 def test_validation_examples_come_in_turn() -> None:
