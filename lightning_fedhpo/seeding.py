@@ -12,11 +12,10 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
-
-from lightning_fedhpo.client import twister
 
 MOST_SEED = 2**63 - 1
 """The largest seed."""
@@ -91,13 +90,13 @@ def preserved() -> Iterator[None]:
     >>> bool((torch.get_rng_state() == before).all())
     True
     """
-    states = torch.get_rng_state(), random.getstate()
+    states: Any = torch.get_rng_state(), random.getstate(), np.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     try:
-        with twister.preserved():
-            yield
+        yield
     finally:
         torch.set_rng_state(states[0])
         random.setstate(states[1])
+        np.random.set_state(states[2])
         if cuda is not None:  # pragma: no cover - no GPU where the suite runs
             torch.cuda.set_rng_state_all(cuda)

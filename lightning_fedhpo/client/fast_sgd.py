@@ -19,8 +19,6 @@ from torch.nn.parameter import is_lazy
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from lightning_fedhpo.client.gradless import gradless
-
 _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 _REGISTER = 16
 """Numbers of single precision in the widest register that a CPU of today has."""
@@ -132,7 +130,7 @@ def is_wrapped(optimizer: Optimizer) -> bool:
     )
 
 
-@gradless
+@torch.no_grad()
 def _step(group: dict[str, Any], state: dict[Tensor, Any], even: Sequence[bool]) -> None:
     momentum, lr = group["momentum"], group["lr"]
     fusing = not group["dampening"] and isinstance(lr, float)

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torchmetrics import Metric
 
-from lightning_fedhpo.client.gradless import gradless
-from lightning_fedhpo.client.still import Place, Still
-from lightning_fedhpo.client.traces import Traces
+from lightning_fedhpo.client.snapshot import Snapshot
 
 
 def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
@@ -61,8 +59,7 @@ class ModuleState:
         initial_personal: What ``personal`` is on a client that has not trained yet.
         slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
         frozen: The parameters that are not trained, by name.
-        still: All other parameters and buffers, put back after every job.
-        traces: Numbers, containers, generators and whatever else the module keeps in attributes.
+        snapshot: Puts back, after every job, what else the module holds.
     """
 
     weights: list[Tensor]
@@ -72,20 +69,17 @@ class ModuleState:
     initial_personal: list[Tensor]
     slots: list[tuple[dict[str, Any], str, Tensor]]
     frozen: dict[str, Tensor]
-    still: Still
-    traces: Traces
+    snapshot: Snapshot
 
     def begin(self, *place: int) -> None:
-        """Wipe out what the last job left, before the next one of this round, arm and client."""
-        self.still.begin()
-        self.traces.begin(*place)
+        """Begin a job of a round, an arm and a client."""
+        self.snapshot.begin(*place)
 
     def end(self) -> None:
-        """Close a job: what is not its own is put back, its traces in attributes are noted."""
-        self.traces.end()
-        self.still.end()
+        """End a job: what is not sent is put back."""
+        self.snapshot.end()
 
-    @gradless
+    @torch.no_grad()
     def settle(self) -> None:
         """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
         thawed = [name for name, parameter in self.frozen.items() if parameter.requires_grad]
@@ -105,7 +99,7 @@ class ModuleState:
                 tensor.copy_(present)
                 owner[key] = tensor
 
-    @gradless
+    @torch.no_grad()
     def load(self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None) -> None:
         """Copy a model into the module."""
         for owner, key, tensor in self.slots:
@@ -125,7 +119,7 @@ def module_state(
     module: nn.Module,
     local: Sequence[str],
     moving: Sequence[str],
-    traces: Traces,
+    seed: int = 0,
     training: Sequence[str] = (),
 ) -> ModuleState:
     """Sort the module's tensors.
@@ -135,7 +129,7 @@ def module_state(
         local: Shell patterns of what never leaves the client.
         moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
             are in every arm, are kept once, and are put back after every job.
-        traces: What is kept of the module's attributes.
+        seed: For the generators that the module keeps.
         training: Names of what trains although it does not require gradients right now.
     """
     weights: dict[str, Tensor] = {}
@@ -171,13 +165,5 @@ def module_state(
             if name not in trained_names
         ],
         {name: tensor for name, tensor, _ in named_state(module) if _is_frozen(name, tensor, trained_names)},
-        Still(
-            (
-                Place(*slot(module, name), tensor, name, is_cache(module, name))
-                for name, tensor, _ in named_state(module)
-                if name not in sent
-            ),
-            sent.values(),
-        ),
-        traces,
+        Snapshot(module, sent.values(), seed),
     )

@@ -22,8 +22,6 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.client.fast_sgd import step_of
-from lightning_fedhpo.client.gradless import gradless
-from lightning_fedhpo.client.products import multiplying
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.data.images import any_view, channels_inside
 
@@ -64,7 +62,6 @@ class LocalTraining:
         recorder: Holds what the module logs.
         channels_inside: Whether training and validation get images with channels innermost.
         any_view: Whether it may ask for views of them that this layout does not allow.
-        by_onednn: Whether products of matrices are left to oneDNN.
         besides: What there is in a step beside loss, backward and optimizer.
     """
 
@@ -82,7 +79,6 @@ class LocalTraining:
         self.drop_last = data.drop_last
         self.channels_inside = False
         self.any_view = False
-        self.by_onednn = False
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
@@ -135,7 +131,6 @@ class LocalTraining:
         with (
             hooks.logging_to(recorder, "training_step"),
             private.local_progress(self.trainer, count) as progress,
-            multiplying(self.by_onednn),
             any_view() if self.any_view and inside else nullcontext(),
         ):
             for epoch in range(epochs):
@@ -174,7 +169,7 @@ class LocalTraining:
         size = self.evaluation_batch_size
         return min(len(examples), size * batches_of(len(examples), size, False, limit))
 
-    @gradless
+    @torch.no_grad()
     def evaluate(
         self,
         examples: Examples,
@@ -206,7 +201,6 @@ class LocalTraining:
         with (
             hooks.logging_to(recorder, f"{stage}_step"),
             private.evaluating(self.trainer, stage),
-            multiplying(self.by_onednn),
             any_view() if self.any_view and inside else nullcontext(),
         ):
             modes = [child for child in self._modules if child.training]

@@ -18,11 +18,9 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import Binding
-from lightning_fedhpo.client.gradless import gradless
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.client.training import Done, LocalTraining
-from lightning_fedhpo.executors.vectorized.untouched import put_back
 from lightning_fedhpo.run.arm import LOCAL, Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
@@ -146,8 +144,7 @@ class SequentialExecutor:
         state = self.state
         weights, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
         try:
-            with put_back(self.local.module):
-                yield
+            yield
         finally:
             state.end()
             state.load(weights, buffers, None)
@@ -230,7 +227,7 @@ class SequentialExecutor:
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""
         settings = self.binding.settings
-        self.state.traces.seed(draw)
+        self.state.snapshot.reseed(draw)
         return self.local.train(
             data.examples(client, "train"),
             settings.epochs,
@@ -241,7 +238,7 @@ class SequentialExecutor:
             val_limit=self._limits.val,
         )
 
-    @gradless
+    @torch.no_grad()
     def after_backward(self) -> None:
         """Add what the algorithm adds to the gradients."""
         for tensor in self._sparse:
@@ -277,7 +274,7 @@ def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[T
     return max(math.inf if math.isnan(part) else part for part in parts)
 
 
-@gradless
+@torch.no_grad()
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether some weights are usable, with one look at their norms.
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.client.gradless import gradless
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Arm:
         self._state_sums: dict[str, list[Tensor]] = {}
         self._arrived: dict[int, ClientState] = {}
 
-    @gradless
+    @torch.no_grad()
     def add(self, result: ClientResult, weight: float) -> None:
         """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards."""
         if result.personal:
@@ -113,7 +112,7 @@ class Arm:
         for largest, tensor in zip(self._integers or (), integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
 
-    @gradless
+    @torch.no_grad()
     def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
         """Add what a client sends for a part of the server's state to the round's sum of that part."""
         sums = self._sums_of_state().setdefault(name, [])
@@ -170,7 +169,7 @@ class Arm:
         torch._foreach_div_(self._delta, self._total)
         return [delta.to(weight.dtype) for delta, weight in zip(self._delta, self.weights, strict=True)]
 
-    @gradless
+    @torch.no_grad()
     def commit(self) -> None:
         """Take the averaged buffers and the clients' states, and close the round."""
         floats, integers = _by_kind(self.buffers)
@@ -192,7 +191,7 @@ class Arm:
         model: Model = _copied(self._model())
         return model
 
-    @gradless
+    @torch.no_grad()
     def restore(self, model: Model) -> None:
         """Take over what :meth:`model` returned; no tensor is shared with it afterwards."""
         torch._foreach_copy_(self.weights, model["weights"])

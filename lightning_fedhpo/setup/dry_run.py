@@ -76,13 +76,13 @@ class Trial:
         """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
         executor, local = self._executor, self._executor.local
         module, monitor = local.module, self._monitor
-        executor.state.traces.begin()
+        executor.state.begin()
         arm = executor.untrained_arm()
         arm.rounds = 1  # where a rate that falls over rounds has fallen
         executor.receive(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
-        executor.state.traces.seed(draw)
+        executor.state.snapshot.reseed(draw)
         generator = torch.Generator().manual_seed(draw)
         batch_size = executor.binding.settings.batch_size
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
@@ -115,8 +115,7 @@ class Trial:
                 name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
             ]
         finally:
-            executor.state.traces.end()
-            executor.state.traces.wipe()
+            executor.state.end()
             with torch.no_grad():
                 for name, tensor, _ in named_state(module):
                     if self._known(name, tensor):

@@ -18,7 +18,6 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.client.module_state import ModuleState, lazy_parameters, module_state, named_state
-from lightning_fedhpo.client.traces import Traces
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.auto import Plan, choose
@@ -56,14 +55,14 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
     binding = Binding(module, session.optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
-    traces = Traces(module, options.seed)
 
     def executor(state: ModuleState) -> SequentialExecutor:
         return SequentialExecutor(local, state, binding, data, algorithm, limits, session.monitor, options.on_error)
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trained in named_state(module) if trained]  # a trial may freeze some for a while
-    session.executor = executor(module_state(module, (), (), traces))
+    untrained = [name for name, _, trained in named_state(module) if not trained]  # the trial shows which of them move
+    session.executor = executor(module_state(module, (), untrained, options.seed))
     trial = Trial(session, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
     try:
         changed = trial.choose(clients, tuning.config)
@@ -72,7 +71,7 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     finally:
         binding.restore()
     changed = list(known.get("moving", changed))
-    state = module_state(module, algorithm.local, changed, traces, training)
+    state = module_state(module, algorithm.local, changed, options.seed, training)
     session.executor = sequential = executor(state)
     configs = tuning.varied if tuning.contrasts else [tuning.config]
     plan = Plan(clients[:3], configs, session.jobs, session.updates, known.get("alike"))

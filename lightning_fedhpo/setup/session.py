@@ -138,8 +138,6 @@ class Session:
         """Try the module, and make the arms or take up those of a checkpoint."""
         machine.keep_memory()
         known = self.saved or (checkpoint.found(self) if self.has_arms else {})
-        if self.prepared:  # a run goes on: what its last client left is not what clients begin with
-            self.executor.state.traces.wipe()
         private.begin_alike(self.trainer)  # what hooks have made of the module since
         with seeding.preserved(), processes.together("the dry run"):
             prepare(self, known)

@@ -15,7 +15,6 @@ import numpy as np
 from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 
-from lightning_fedhpo.client.traces import differ, entries_of, refill
 from lightning_fedhpo.executors.vectorized.fingerprint import (
     CONTAINERS,
     ENTRIES,
@@ -32,6 +31,35 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 _DEPTH = 4
 _MISSING = object()
+
+
+def refill(container: Any, entries: tuple[Any, ...]) -> None:
+    """Make a container, in place, what its entries were.
+
+    >>> held = {"a": 1}
+    >>> refill(held, ("b", 2))
+    >>> held
+    {'b': 2}
+    """
+    container.clear()
+    if isinstance(container, dict):
+        container.update(zip(entries[::2], entries[1::2], strict=True))
+    elif isinstance(container, set):
+        container.update(entries)
+    else:
+        container.extend(entries)
+
+
+def entries_of(container: Any) -> tuple[Any, ...]:
+    """Return what is in a container; of a dict each key and its value."""
+    if isinstance(container, dict):
+        return tuple(part for item in container.items() for part in item)
+    return tuple(container)
+
+
+def differ(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether entries are others than they were, or in another order."""
+    return len(one) != len(other) or any(a is not b for a, b in zip(one, other, strict=True))
 
 
 @contextmanager

@@ -52,5 +52,4 @@ class Watched:
         found = Fingerprint.of(self._local.module)
         found.add({"its optimizer's step": any(is_wrapped(one) for one in self._local.trainer.optimizers)})
         found.add({name: getattr(self._algorithm, name, None) for name in self._read})
-        found.add({"an array": self._state.traces.version})
         return found
