@@ -1,59 +1,86 @@
-"""What the README and the docs show: its Python runs, its commands exist."""
+"""README.md and docs/: their Python runs, their commands exist, their links lead somewhere."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import hydra
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.executors import Sequential, settings
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
+from tests.data.image_sets import write_idx
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
 
 
-def blocks(language: str) -> list[str]:
-    """The README's blocks of code in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(page: str, language: str = "python") -> list[str]:
+    """A page's blocks of code in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")
-@pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
-def test_the_first_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in a folder of its own, and one job after another unless an example asks for more."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"dataset": toy_tensors(3000), "model": ToyModule()}
-    exec(blocks("python")[0], names)
-    fed = names["fed"]
-    assert fed.result.ledger["rounds"] == names["search"].spends <= 400
-    assert set(fed.result.best["client"]) >= {"lr", "momentum", "epochs"}
-    assert set(fed.result.best["server"]) >= {"lr", "momentum"}
-    assert set(fed.evaluate(names["trainer"], names["model"], names["data"])) == {"global", "personalized"}
+    monkeypatch.setitem(settings.BY_NAME, "auto", Sequential)
 
 
-def test_the_tuner_of_ones_own() -> None:
+NAMES: dict[str, Callable[[], dict[str, Any]]] = {
+    "README.md": dict,
+    "data.md": lambda: {"files": write_idx(Path("path/to/the/files"), train=2000, test=200)},
+    "executors.md": dict,
+    "fedpop.md": lambda: {"model": ToyModule(), "data": toy_data(clients=12)},
+    "fedtune.md": lambda: {
+        "model": ToyModule(),
+        "data": toy_data(clients=10),
+        "held_out": TensorDataset(*toy_tensors(20)),
+    },
+    "hyperparameters.md": dict,
+    "lightning.md": lambda: {"model": ToyModule(), "data": toy_data()},
+    "logging.md": lambda: {"fed": toy_run(2)[0]},
+}
+"""What the examples of a page take for granted. Pages that are not here have tests of their own."""
+OWN_TESTS = {"checkpoints.md", "own-tuner.md"}
+
+
+@pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page not in OWN_TESTS])
+def test_examples_run(page: str) -> None:
+    names = NAMES[page]()
+    for block in blocks(page):
+        exec(block, names)
+    if page == "README.md":
+        assert names["fed"].result.ledger["rounds"] == names["search"].spends <= 50
+        assert set(names["fed"].result.best["client"]) >= {"lr", "momentum", "epochs"}
+        assert set(names["fed"].result.best["server"]) >= {"lr", "momentum"}
+
+
+def test_a_tuner_of_ones_own() -> None:
     names: dict[str, Any] = {}
-    exec(blocks("python")[1], names)
-    tuner, fed = names["Greedy"]([1e-4, 0.5]), FederatedLoop(cohort=4)
-    quiet_trainer(25, fed, tuner).fit(ToyModule(), datamodule=toy_data())
+    exec(blocks("own-tuner.md")[0], names)
+    fed = FederatedLoop(cohort=4)
+    quiet_trainer(25, fed, names["Greedy"]([1e-4, 0.5])).fit(ToyModule(), datamodule=toy_data())
     late = [row["lr"] for row in fed.result.jobs if row["round"] >= 15]
     assert late.count(0.5) > 0.6 * len(late), "the rate with the smaller losses is used more"
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-def test_the_checkpoints_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "checkpoints.md").read_text(), re.DOTALL)
+def test_the_checkpoints_of_a_script() -> None:
+    (script,) = blocks("checkpoints.md")
     outcomes = []
     for rounds in (2, 4):  # the second run goes on from the first one's last round
-        fed = FederatedLoop(cohort=2, executor="sequential")
+        fed = FederatedLoop(cohort=2)
         exec(script, {"fed": fed, "rounds": rounds, "model": ToyModule(), "data": toy_data()})
         assert torch.load("checkpoints/last.ckpt", weights_only=True)["epoch"] == rounds - 1
         outcomes.append(fed.result.history["score"])
@@ -63,21 +90,35 @@ def test_the_checkpoints_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {path.name for path in Path("checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
-def commands() -> list[str]:
-    """Every command of the README's shell blocks, without its comment."""
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
-    return [line.split("#")[0].strip() for line in lines if line.strip()]
+def commands(program: str) -> list[str]:
+    """Every command of a program in the pages' shell blocks, without its comment."""
+    lines = [
+        line.split("#")[0].strip() for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
+    ]
+    return [line for line in dict.fromkeys(lines) if line.split()[:1] == [program]]
 
 
-@pytest.mark.parametrize("command", [one for one in commands() if one.startswith("make ")])
-def test_make_has_the_target(command: str) -> None:
-    assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+def test_make_has_the_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert commands("make")
+    for command in commands("make"):
+        assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE), command
 
 
-@pytest.mark.parametrize("command", [one for one in commands() if one.startswith("fedhpo ") or one == "fedhpo"])
+@pytest.mark.parametrize("command", commands("fedhpo"))
 def test_fedhpo_composes(command: str) -> None:
     overrides = [one for one in shlex.split(command)[1:] if one != "-m" and "<" not in one]
     single = [re.sub(r"^(tuner|seed)=([^,\[]+),.*", r"\1=\2", one) for one in overrides]
     with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        cfg = hydra.compose("config", single)
-    assert cfg.fed.cohort
+        assert hydra.compose("config", single).fed.cohort
+
+
+def test_links_lead_to_files() -> None:
+    for page, text in PAGES.items():
+        folder = ROOT if page == "README.md" else ROOT / "docs"
+        links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+        assert [link for link in links if not (folder / link).exists()] == [], page
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 130
