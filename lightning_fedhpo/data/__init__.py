@@ -1,9 +1,8 @@
-"""Clients and their data: partitions of a data set, the federation they make, and generated ones."""
+"""Clients and their data: data sets, the partitions that share them out, and which clients take part in a round."""
 
-from lightning_fedhpo.data.assignment import Assignment, Partition
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.partition import Dirichlet, Iid, Natural, Quantity, Shards
+from lightning_fedhpo.data.partition import Assignment, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 from lightning_fedhpo.data.parts import Part
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images

@@ -1,4 +1,4 @@
-"""Data sets as columns: which are tensors underneath, and where labels or owners are written down.
+"""Data sets as columns: which tensors lie underneath, and where labels or owners are written down.
 
 Reading every example of a data set can take minutes; a column of it is there at once. So a value per example is
 looked for in tensors, in named columns (Hugging Face) and in attributes (`targets`, as torchvision has it), through
@@ -24,7 +24,13 @@ LABELS = ("targets", "labels", "target", "label", "y")
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A data set that is rows of tensors; `rows` says which, None for all of them in order."""
+    """A data set that is rows of tensors.
+
+    Args:
+        tensors: The columns.
+        keys: Their names where examples are dicts, else None.
+        rows: Which rows the data set has; None for all of them in order.
+    """
 
     tensors: tuple[Tensor, ...]
     keys: tuple[str, ...] | None
@@ -32,11 +38,7 @@ class Columns:
 
 
 def check_map_style(dataset: object) -> Dataset[Any]:
-    """Return the data set if its examples can be counted and fetched by number.
-
-    >>> check_map_style([1, 2, 3])
-    [1, 2, 3]
-    """
+    """Return the data set, or raise unless its examples can be counted and fetched by number."""
     if isinstance(dataset, IterableDataset):
         raise TypeError(
             f"a federation needs a map-style data set, got the IterableDataset {type(dataset).__name__}: examples that "
@@ -53,13 +55,12 @@ def check_map_style(dataset: object) -> Dataset[Any]:
     return dataset  # type: ignore[return-value]  # anything map-style serves, torch's own loader takes it too
 
 
-def as_dataset(data: object) -> Dataset[Any]:
+def as_dataset(data: Any) -> Dataset[Any]:
     """Return a map-style data set for what the user passed: a data set, or tensors in a tuple, a list or a dict.
 
     >>> as_dataset({"x": torch.zeros(2), "y": torch.ones(2)})[1]
     {'x': tensor(0.), 'y': tensor(1.)}
     """
-    named = isinstance(data, Mapping)
     tensors = list(data.values()) if isinstance(data, Mapping) else data
     if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
         if isinstance(data, tuple):
@@ -74,44 +75,39 @@ def as_dataset(data: object) -> Dataset[Any]:
             f"tensors of one data set must have the same length, got shapes {shapes}: the first dimension counts "
             "examples."
         )
-    if not named:
+    if not isinstance(data, Mapping):
         return TensorDataset(*tensors)
-    if not all(isinstance(key, str) for key in data):  # type: ignore[attr-defined]  # a Mapping, checked above
-        raise TypeError(f"the keys of a dict of tensors must be strings, got {list(data)}.")  # type: ignore[call-overload]
-    return StackDataset(**data)  # type: ignore[arg-type]  # a Mapping of str to Tensor, checked above
+    if not all(isinstance(key, str) for key in data):
+        raise TypeError(f"the keys of a dict of tensors must be strings, got {list(data)}.")
+    return StackDataset(**data)
 
 
-def unchanged(dataset: object, base: type) -> bool:
+def fetches_as(dataset: object, base: type) -> bool:
     """Return whether a data set fetches its examples as `base` does, and not in a way of its own."""
     methods = ("__getitem__", "__getitems__")
     return isinstance(dataset, base) and all(getattr(type(dataset), m, None) is getattr(base, m, None) for m in methods)
 
 
-def columns_of(dataset: object) -> Columns | None:
-    """Return the tensors underneath a data set, or None if it has others or does something to them.
+def columns_of(dataset: Any) -> Columns | None:
+    """Return the tensors underneath a data set, None where its examples are not just their rows.
 
-    >>> data = Subset(TensorDataset(torch.arange(5)), [4, 2])
-    >>> columns_of(data).rows
+    >>> columns_of(Subset(TensorDataset(torch.arange(5)), [4, 2])).rows
     tensor([4, 2])
     """
-    if isinstance(dataset, TensorDataset) and unchanged(dataset, TensorDataset):
+    if fetches_as(dataset, TensorDataset):
         return Columns(dataset.tensors, None)
-    if isinstance(dataset, StackDataset) and unchanged(dataset, StackDataset):
-        named = isinstance(dataset.datasets, dict)
-        tensors = tuple(dataset.datasets.values()) if isinstance(dataset.datasets, dict) else tuple(dataset.datasets)
-        if not all(isinstance(t, Tensor) for t in tensors):
-            return None
-        return Columns(tensors, tuple(dataset.datasets) if named else None)
-    if isinstance(dataset, Subset) and unchanged(dataset, Subset):
-        inner = columns_of(dataset.dataset)
-        if inner is None:
-            return None
-        rows = torch.as_tensor(np.asarray(dataset.indices, dtype=np.int64))
-        return Columns(inner.tensors, inner.keys, rows if inner.rows is None else inner.rows[rows])
-    return None
+    if fetches_as(dataset, StackDataset):
+        keys = tuple(dataset.datasets) if isinstance(dataset.datasets, dict) else None
+        tensors = tuple(dataset.datasets.values() if keys else dataset.datasets)
+        return Columns(tensors, keys) if all(isinstance(t, Tensor) for t in tensors) else None
+    inner = columns_of(dataset.dataset) if fetches_as(dataset, Subset) else None
+    if inner is None:
+        return None
+    rows = torch.as_tensor(np.asarray(dataset.indices, dtype=np.int64))
+    return Columns(inner.tensors, inner.keys, rows if inner.rows is None else inner.rows[rows])
 
 
-def stored(dataset: object, names: Sequence[str | int]) -> NDArray[Any] | None:
+def stored(dataset: Any, names: Sequence[str | int]) -> NDArray[Any] | None:
     """Return the first of the named columns that is written down somewhere, a number meaning a tensor's place.
 
     >>> stored(TensorDataset(torch.zeros(2), torch.tensor([3, 4])), ["label", -1]).tolist()
@@ -132,7 +128,7 @@ def stored(dataset: object, names: Sequence[str | int]) -> NDArray[Any] | None:
         elif columns is not None and columns.keys is not None and name in columns.keys:
             return as_array(columns.tensors[columns.keys.index(name)])
         elif name in column_names(dataset):
-            return as_array(dataset[name])  # type: ignore[index]  # a table: its columns are fetched by name
+            return as_array(dataset[name])  # a table: its columns are fetched by name
         else:
             values = getattr(dataset, name, None)
             if values is not None and not callable(values) and length(values) == length(dataset):
@@ -141,15 +137,15 @@ def stored(dataset: object, names: Sequence[str | int]) -> NDArray[Any] | None:
 
 
 def column_names(dataset: object) -> list[str]:
-    """Return the names of a data set's columns as far as it tells them: a table's, or a dict example's keys."""
+    """Return the names of a table's columns, none for any other data set."""
     names = getattr(dataset, "column_names", None)
     return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
-def length(values: object) -> int:
+def length(values: Any) -> int:
     """Return the number of values, -1 for what has no length."""
     try:
-        return len(values)  # type: ignore[arg-type]  # what has no length raises the TypeError caught here
+        return len(values)
     except TypeError:
         return -1
 

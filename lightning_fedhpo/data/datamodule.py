@@ -6,63 +6,35 @@ from typing import Any
 
 import torch
 from lightning import LightningDataModule
-from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from lightning_fedhpo.data.columns import check_map_style
+from lightning_fedhpo.data.proxy import overrides
 from lightning_fedhpo.data.splits import Source
 from lightning_fedhpo.types import SPLITS
 
-TRANSFER_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-SETTINGS = ("name", "prepare_data_per_node", "allow_zero_length_dataloader_with_multiple_devices")
-"""What Lightning reads from a data module beside its hooks."""
-HYPERPARAMETERS = ("_hparams", "_hparams_initial", "_hparams_name", "_log_hyperparams")
-"""Where Lightning keeps what `save_hyperparameters` has saved."""
-HOOKS = frozenset(name for kind in (ModelHooks, DataHooks, CheckpointHooks) for name in vars(kind))
-"""Names that Lightning calls itself: these are forwarded one by one, where that is right."""
+BATCH_SIZE = 32
+"""The local batch size where nobody sets one."""
 
 
-def overrides(module: LightningDataModule, name: str) -> bool:
-    """Return whether a data module has its own version of a method, in its class or on the instance."""
-    method = getattr(module, name)
-    return getattr(method, "__func__", method) is not getattr(LightningDataModule, name)
+class TrainAndTest(LightningDataModule):
+    """A training part and perhaps an official test part: a federation cuts validation from the training part only."""
 
+    def __init__(self, train: Dataset[Any], test: Dataset[Any] | None = None) -> None:
+        super().__init__()
+        self._train, self._test = train, test
 
-def borrows(borrower: object, name: str) -> bool:
-    """Return whether a name that an object does not have itself may be looked up in the data module it wraps.
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return the training part."""
+        return DataLoader(self._train, BATCH_SIZE)
 
-    Private names may not: pickle, copy and numpy ask for them to find out what an object can do.
-    """
-    return not name.startswith("_") and name not in HOOKS and not hasattr(type(borrower), name)
-
-
-def borrowed(borrower: object, module: LightningDataModule | None, name: str) -> Any:
-    """Return an attribute of the wrapped data module, or raise as Python does for an attribute nobody has."""
-    kind = type(borrower).__name__
-    if module is None or not borrows(borrower, name):
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=borrower)
-    try:
-        return getattr(module, name)
-    except AttributeError as error:
-        raise AttributeError(
-            f"an attribute of a {kind} must be its own or its data module's, got {name!r}: {error}. What a data module "
-            "makes in its `setup` is there from the first look at the clients on.",
-            name=name,
-            obj=borrower,
-        ) from error
-
-
-def adopt_hyperparameters(borrower: object, module: LightningDataModule) -> None:
-    """Have a data module's hyperparameters where a logger and a checkpoint look for them."""
-    theirs = vars(module)
-    vars(borrower).update({name: theirs[name] for name in HYPERPARAMETERS if name in theirs})
+    def test_dataloader(self) -> DataLoader[Any] | list[DataLoader[Any]]:
+        """Return the test part; an empty list if there is none."""
+        return [] if self._test is None else DataLoader(self._test, BATCH_SIZE)
 
 
 def open_datamodule(module: LightningDataModule) -> dict[str, Source]:
-    """Set a data module up and return the source of each split it has.
-
-    It must be prepared. It is set up for "fit", and for "test" if it has a test loader.
-    """
+    """Set a prepared data module up for "fit", and for "test" if it can; return the source of each split it has."""
     module.setup("fit")
     if overrides(module, "test_dataloader"):
         module.setup("test")

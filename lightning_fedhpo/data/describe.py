@@ -25,11 +25,8 @@ DRAWN = 40
 
 def describe(data: FederatedData, path: str | PathLike[str] | None = None) -> None:
     """Print a federation's clients, and draw them if there is a path."""
-    print(
-        "\n".join(
-            [f"{data.clients} clients by {shortened(repr(data.partition))}", *size_lines(data), *label_lines(data)]
-        )
-    )
+    lines = [f"{data.clients} clients by {shortened(repr(data.partition))}", *size_lines(data), *label_lines(data)]
+    print("\n".join(lines))
     if path is not None:
         draw(data, path)
 
@@ -48,10 +45,10 @@ def size_lines(data: FederatedData) -> list[str]:
 
 def label_lines(data: FederatedData) -> list[str]:
     """Return the label distribution of the training examples and how much clients differ in it."""
-    try:
-        owners, labels, names = labels_of(data)
-    except (TypeError, ValueError):
+    found = labels_of(data)
+    if found is None:
         return ["labels      none that are one integer per example"]
+    owners, labels, names = found
     totals = np.bincount(labels, minlength=len(names))
     common = np.argsort(-totals, kind="stable")[:SHOWN]
     shares = [f"{names[label]}: {totals[label] / totals.sum():.1%}" for label in sorted(common)]
@@ -64,10 +61,13 @@ def label_lines(data: FederatedData) -> list[str]:
     ]
 
 
-def labels_of(data: FederatedData) -> tuple[Ints, Ints, Ints]:
-    """Return the owner and the label's number for each training example, and the labels."""
-    rows = data.order("train")
-    (numbers,), names = dense([data.labels("train")[rows]])
+def labels_of(data: FederatedData) -> tuple[Ints, Ints, Ints] | None:
+    """Return the owner and the label's number of each training example, and the labels; None where there are none."""
+    try:
+        labels = data.labels("train")
+    except (TypeError, ValueError):
+        return None
+    (numbers,), names = dense([labels[data.order("train")]])
     return np.repeat(np.arange(data.clients), data.sizes("train")), numbers, names
 
 
@@ -83,18 +83,12 @@ def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
     owner, label = pairs // classes, pairs % classes
     share = counts / np.bincount(owners, minlength=clients)[owner]
     # Half the sum of |p - q| is the sum of the positive differences, so labels a client lacks need no term.
-    excess = np.maximum(share - overall[label], 0.0)
-    distance: Floats = np.zeros(clients)
-    np.add.at(distance, owner, excess)
+    distance = np.bincount(owner, np.maximum(share - overall[label], 0.0), minlength=clients)
     return distance, np.bincount(owner, minlength=clients)
 
 
 def shortened(text: str, width: int = 100) -> str:
-    """Return a text on one line of limited width.
-
-    >>> shortened("a long text", width=6)
-    'a lon…'
-    """
+    """Return a text on one line of limited width."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
@@ -102,29 +96,31 @@ def shortened(text: str, width: int = 100) -> str:
 def draw(data: FederatedData, path: str | PathLike[str]) -> None:
     """Draw the labels of some clients and the sizes of all."""
     try:
+        from matplotlib import colormaps
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ModuleNotFoundError(
             "a picture of the clients needs matplotlib: pip install 'lightning-fedhpo[plot]', or call describe() "
             "without a path."
         ) from error
-    sizes = data.sizes("train")
+    sizes, found = data.sizes("train"), labels_of(data)
     by_size = np.argsort(-sizes, kind="stable")
     chosen = by_size[np.unique(np.linspace(0, len(by_size) - 1, min(DRAWN, len(by_size))).astype(np.int64))]
+    places = np.arange(len(chosen))
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    try:
-        owners, labels, names = labels_of(data)
-    except (TypeError, ValueError):
-        left.barh(np.arange(len(chosen)), sizes[chosen])
+    if found is None:
+        left.barh(places, sizes[chosen])
     else:
-        colours = figure_colours(len(names))
-        start = np.zeros(len(chosen))
+        owners, labels, names = found
+        count, start = len(names), np.zeros(len(chosen))
+        colours = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
         for number, name in enumerate(names):
             counts = np.bincount(owners[labels == number], minlength=data.clients)[chosen]
-            left.barh(np.arange(len(chosen)), counts, left=start, color=colours[number], label=str(name))
-            start = start + counts
-        if len(names) <= 2 * SHOWN:
+            colour = colours(number if count <= 20 else number / count)
+            left.barh(places, counts, left=start, color=colour, label=str(name))
+            start += counts
+        if count <= 2 * SHOWN:
             left.legend(title="label", fontsize="x-small", ncols=2)
     left.invert_yaxis()
     left.set(xlabel="training examples", ylabel=f"{len(chosen)} of {data.clients} clients, by size", yticks=[])
@@ -132,11 +128,3 @@ def draw(data: FederatedData, path: str | PathLike[str]) -> None:
     right.set(xlabel="training examples of a client", ylabel="clients")
     figure.suptitle(shortened(repr(data.partition)))
     figure.savefig(path)
-
-
-def figure_colours(count: int) -> list[tuple[float, ...]]:
-    """Return as many colours as there are labels, told apart as well as their number allows."""
-    from matplotlib import colormaps
-
-    scheme = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
-    return [tuple(scheme(i if count <= 20 else i / count)) for i in range(count)]

@@ -5,40 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from lightning import LightningDataModule, Trainer
+from lightning import LightningDataModule
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_fedhpo import arguments, seeding
 from lightning_fedhpo.data import describe as description
-from lightning_fedhpo.data.assignment import Partition, check_fractions, check_seed
 from lightning_fedhpo.data.columns import Columns, as_dataset
-from lightning_fedhpo.data.datamodule import (
-    SETTINGS,
-    TRANSFER_HOOKS,
-    adopt_hyperparameters,
-    borrowed,
-    borrows,
-    open_datamodule,
-    overrides,
-)
+from lightning_fedhpo.data.datamodule import BATCH_SIZE, open_datamodule
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
+from lightning_fedhpo.data.partition import Partition
 from lightning_fedhpo.data.parts import By
+from lightning_fedhpo.data.proxy import DataModuleProxy, overrides
 from lightning_fedhpo.data.splits import Federation, Source, Split, build, whole
 from lightning_fedhpo.types import SPLITS
 
-BATCH_SIZE = 32
 EVAL_BATCH_SIZE = 512
+"""The batch size of validation and test where nobody sets one."""
 
 
-class FederatedData(LightningDataModule):
+class FederatedData(DataModuleProxy):
     """A data set shared out to clients.
 
     A client without validation examples trains, and takes no part in scores; a client without training examples is an
@@ -47,10 +40,9 @@ class FederatedData(LightningDataModule):
 
     A data module's training, validation and test sets are partitioned alike, and its batch size, `collate_fn`,
     `drop_last` and batch transfer hooks are kept. It is prepared and set up once, when the clients are first needed,
-    and never torn down, since its data sets stay in use. A set it does not have is made from each client's training
+    and never torn down, since its data sets stay in use. A set it does not have is cut from each client's training
     examples, in the ratio of the fractions (and with the training set's transforms); a fraction of 0 leaves it empty.
-    It sees the trainer, and what it knows beside its data is there to be read and set here: its hyperparameters, and
-    public attributes and methods whose names are not taken.
+    Its hyperparameters, and public attributes and methods whose names are not taken, can be read and set here.
 
     Args:
         dataset: A map-style data set, tensors of equal length in a tuple, a list or a dict (whose batches are dicts
@@ -80,8 +72,6 @@ class FederatedData(LightningDataModule):
         >>> features.shape
         torch.Size([1, 20])
     """
-
-    _module: LightningDataModule | None = None
 
     def __init__(
         self,
@@ -116,43 +106,12 @@ class FederatedData(LightningDataModule):
         self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1, why=why)
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
         self._collate_fn, self._targets = collate_fn, targets
-        self._module = dataset if isinstance(dataset, LightningDataModule) else None
-        self._prepared = self._module is None
         self._federation: Federation | None = None
         self._fingerprint: str | None = None
-        if self._module is None:
+        if isinstance(dataset, LightningDataModule):
+            self._stand_in_for(dataset)
+        else:
             self._share_out({"train": Source(as_dataset(dataset))})
-            return
-        for name in SETTINGS:
-            setattr(self, name, getattr(self._module, name))
-        adopt_hyperparameters(self, self._module)
-        for name in TRANSFER_HOOKS:  # on the instance, and only if there is one: Lightning asks whether we override it
-            if overrides(self._module, name):
-                setattr(self, name, getattr(self._module, name))
-
-    if not TYPE_CHECKING:  # a type checker would take any attribute for granted
-
-        def __getattr__(self, name: str) -> Any:
-            """Return an attribute of the data module's."""
-            if hasattr(type(self), name):  # a property of ours that raised an AttributeError: let it say which
-                return super().__getattribute__(name)
-            return borrowed(self, self._module, name)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            """Set an attribute where it is."""
-            theirs = name not in vars(self) and borrows(self, name) and hasattr(self._module, name)
-            setattr(self._module, name, value) if theirs else super().__setattr__(name, value)
-
-    @property
-    def trainer(self) -> Trainer | None:
-        """The trainer that it was last given to; the data module has the same."""
-        return self._trainer
-
-    @trainer.setter
-    def trainer(self, trainer: Trainer | None) -> None:
-        self._trainer = trainer
-        if self._module is not None:
-            self._module.trainer = trainer
 
     @property
     def clients(self) -> int:
@@ -175,11 +134,9 @@ class FederatedData(LightningDataModule):
     @property
     def eval_batch_size(self) -> int:
         """The batch size of validation and test."""
-        if self._eval_batch_size is not None:
-            return self._eval_batch_size
         val = self._split("val").source
-        made_of_train = val is self._split("train").source
-        return EVAL_BATCH_SIZE if made_of_train else val.batch_size or EVAL_BATCH_SIZE
+        theirs = None if val is self._split("train").source else val.batch_size
+        return self._eval_batch_size or theirs or EVAL_BATCH_SIZE
 
     @property
     def drop_last(self) -> bool:
@@ -247,18 +204,11 @@ class FederatedData(LightningDataModule):
         """Print the clients' number, sizes and labels; with a path, draw them into a picture too."""
         description.describe(self, path)
 
-    def prepare_data(self) -> None:
-        """Let the data module prepare its data, once."""
-        if self._module is not None and not self._prepared:
-            self._module.prepare_data()
-        self._prepared = True
-
     def setup(self, stage: str | None = None) -> None:
         """Share out the examples, at the first call."""
-        if self._module is None or self._federation is not None:
-            return
-        self._share_out(open_datamodule(self._module))
-        adopt_hyperparameters(self, self._module)  # again: it may have saved some in its `setup`
+        if self._module is not None and self._federation is None:
+            self._share_out(open_datamodule(self._module))
+            self._adopt_hyperparameters()  # again: it may have saved some in its `setup`
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return a loader of all clients' training examples, shuffled."""
@@ -279,20 +229,6 @@ class FederatedData(LightningDataModule):
             self._module.setup("predict")
             return self._module.predict_dataloader()
         return self._pooled("test")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the data module's state; the clients follow from the arguments."""
-        return {} if self._module is None else self._module.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Hand the data module its state."""
-        if self._module is not None:
-            self._module.load_state_dict(state_dict)
-
-    def on_exception(self, exception: BaseException) -> None:
-        """Tell the data module that the run has broken off."""
-        if self._module is not None:
-            self._module.on_exception(exception)
 
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if self._collate_fn is not None:
@@ -322,3 +258,19 @@ class FederatedData(LightningDataModule):
     def _generator(self) -> torch.Generator:
         # A loader without one draws from torch's global generator, even if it does not shuffle.
         return torch.Generator().manual_seed(seeding.key(self.seed, seeding.BATCHES, client=-1))
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Return the fractions of training, validation and test examples, or raise if they are none."""
+    values = [float(arguments.number("fractions", fraction, 0, 1)) for fraction in fractions]
+    if len(values) != 3 or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
+        raise ValueError(
+            "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
+            f"first above 0, got {arguments.shown(fractions)}: for instance (0.8, 0.1, 0.1)."
+        )
+    return values[0], values[1], values[2]
+
+
+def check_seed(seed: int) -> int:
+    """Return the seed as a plain number, or raise if draws cannot be made with it."""
+    return arguments.whole("seed", seed, 0, seeding.MOST_SEED)

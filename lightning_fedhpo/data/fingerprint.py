@@ -1,9 +1,9 @@
 """A hash that tells federations apart: who has which examples, and what the examples are.
 
-Reading every example could take minutes, so contents are sampled where they lie open: evenly spaced rows of tensors,
-the items of a plain list, the labels that a data set carries beside its examples or that the partition has read. Other
-examples are never fetched, since that may be slow and an augmented one differs every time. Nothing depends on the
-process, or on what was asked of the federation before.
+Reading every example could take minutes, so contents are sampled where they are at hand: evenly spaced rows of tensors,
+items of a plain list, labels that a data set carries beside its examples or that the partition has read. Other examples
+are never fetched: that may be slow, and an augmented one differs every time. Nothing depends on the process, or on what
+was asked of the federation before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 
-from lightning_fedhpo.data.columns import LABELS, Columns, as_array, columns_of, length, unchanged
+from lightning_fedhpo.data.columns import LABELS, Columns, as_array, columns_of, fetches_as, length
 from lightning_fedhpo.data.examples import select
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.hashing import client_keys
@@ -58,29 +58,27 @@ def fingerprint_of(split: Split) -> str:
 
 
 def sample(digest: blake2b, dataset: Any) -> None:
-    """Add what kind of data set it is, and what of its contents can be had without fetching examples."""
+    """Add a data set's type and size, and what can be read of its contents without fetching examples."""
     note(digest, type(dataset).__qualname__, len(dataset))
     columns = columns_of(dataset)
     if columns is not None:
-        return rows(digest, columns, len(dataset))
-    if isinstance(dataset, Subset) and unchanged(dataset, Subset):
+        rows(digest, columns, len(dataset))
+    elif fetches_as(dataset, Subset):
         numbers(digest, dataset.indices)
-        return sample(digest, dataset.dataset)
-    if isinstance(dataset, ConcatDataset) and unchanged(dataset, ConcatDataset):
+        sample(digest, dataset.dataset)
+    elif fetches_as(dataset, ConcatDataset):
         numbers(digest, dataset.cumulative_sizes)
         for place in evenly(len(dataset.datasets), PIECES).tolist():
             sample(digest, dataset.datasets[place])
-        return None
-    if type(dataset) is list:
+    elif type(dataset) is list:
         for place in evenly(len(dataset), PIECES).tolist():
             value(digest, dataset[place])
-        return None
-    for name in LABELS:  # on the instance: a property might read the examples to find them
-        labels = getattr(dataset, "__dict__", {}).get(name)
-        if isinstance(labels, (list, tuple, np.ndarray, Tensor)) and length(labels) == len(dataset):
-            note(digest, name)
-            numbers(digest, labels)
-    return None
+    else:
+        for name in LABELS:  # on the instance: a property might read the examples to find them
+            labels = getattr(dataset, "__dict__", {}).get(name)
+            if isinstance(labels, (list, tuple, np.ndarray, Tensor)) and length(labels) == len(dataset):
+                note(digest, name)
+                numbers(digest, labels)
 
 
 def rows(digest: blake2b, columns: Columns, size: int) -> None:
@@ -96,10 +94,10 @@ def rows(digest: blake2b, columns: Columns, size: int) -> None:
 
 
 def numbers(digest: blake2b, values: Sequence[Any] | Ints | Tensor) -> None:
-    """Add evenly spaced ones of one value per example."""
-    if isinstance(values, Tensor):
-        return tensor(digest, values, torch.from_numpy(evenly(len(values), NUMBERS)))
+    """Add evenly spaced values of a sequence."""
     places = evenly(len(values), NUMBERS)
+    if isinstance(values, Tensor):
+        return tensor(digest, values, torch.from_numpy(places))
     chosen = values[places] if isinstance(values, np.ndarray) else as_array([values[p] for p in places.tolist()])
     note(digest, chosen.dtype.str, chosen.shape)
     if chosen.dtype.kind != "O":  # objects are addresses, which differ between processes
@@ -117,7 +115,7 @@ def tensor(digest: blake2b, whole: Tensor, chosen: Tensor | None = None) -> None
 
 
 def value(digest: blake2b, item: Any) -> None:
-    """Add an example that lies in a list, as far as it is made of tensors, numbers and strings."""
+    """Add an item of a list, as far as it is made of tensors, numbers and strings."""
     note(digest, type(item).__qualname__)
     if isinstance(item, Tensor):
         tensor(digest, item)
@@ -135,12 +133,12 @@ def value(digest: blake2b, item: Any) -> None:
 
 
 def note(digest: blake2b, *facts: object) -> None:
-    """Add facts whose text says it all."""
+    """Add facts by their text."""
     digest.update(f"{facts};".encode())
 
 
 def evenly(size: int, count: int) -> Ints:
-    """Return at most so many places of a sequence, evenly spaced; whole numbers, so that no machine rounds otherwise.
+    """Return at most so many places of a sequence, evenly spaced; by whole numbers, the same on every machine.
 
     >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
     ([0, 2, 5, 7], [0, 1, 2])

@@ -13,20 +13,16 @@ Floats = NDArray[np.float64]
 
 
 def index_type(count: int) -> type[np.int32] | type[np.int64]:
-    """Return the narrowest type that numbers `count` things.
-
-    >>> index_type(10).__name__, index_type(2**31 + 1).__name__
-    ('int32', 'int64')
-    """
+    """Return the narrowest type that numbers `count` things."""
     return np.int32 if count <= 2**31 else np.int64
 
 
 def group(owners: Ints, groups: int, rng: np.random.Generator | None = None) -> tuple[Ints, NDArray[np.int64]]:
-    """Sort positions by owner; owner -1 is left out.
+    """Sort positions by owner; those of owner -1 are left out.
 
-    Within an owner positions keep their order, or are shuffled when there is a generator. The sort is over one integer
-    per position, the owner in its high bits and a unique rank in its low bits: that is several times faster than a
-    stable argsort, and the result does not depend on the machine.
+    Within an owner positions keep their order, or are shuffled where there is a generator. One integer per position is
+    sorted, with the owner in its high bits and a unique rank in its low bits: several times faster than a stable
+    argsort, and the same on every machine.
 
     Returns:
         The positions, and offsets such that those of owner i are ``order[offsets[i]:offsets[i + 1]]``.
@@ -52,11 +48,7 @@ def group(owners: Ints, groups: int, rng: np.random.Generator | None = None) -> 
 
 
 def offsets_of(sizes: Ints) -> NDArray[np.int64]:
-    """Return where each group starts and the last one ends.
-
-    >>> offsets_of(np.array([2, 0, 3])).tolist()
-    [0, 2, 2, 5]
-    """
+    """Return where each group starts, and where the last one ends."""
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
@@ -68,8 +60,7 @@ def cut(order: Ints, counts: NDArray[np.int64]) -> list[tuple[Ints, NDArray[np.i
     Returns:
         For each piece, the positions of all groups and their offsets.
 
-    >>> pieces = cut(np.array([5, 6, 7, 8]), np.array([[2, 1], [1, 0]]))
-    >>> [order.tolist() for order, _ in pieces]
+    >>> [order.tolist() for order, _ in cut(np.array([5, 6, 7, 8]), np.array([[2, 1], [1, 0]]))]
     [[5, 6, 8], [7]]
     """
     groups, pieces = counts.shape
@@ -78,7 +69,7 @@ def cut(order: Ints, counts: NDArray[np.int64]) -> list[tuple[Ints, NDArray[np.i
 
 
 def spread(weights: Floats, totals: Ints) -> NDArray[np.int64]:
-    """Round shares to whole counts that add up: row c of `weights` shares out ``totals[c]``.
+    """Round shares to counts that add up: row c of `weights` shares out ``totals[c]``.
 
     The running sum is rounded, so no count is further than one from its exact share.
 
@@ -100,11 +91,18 @@ def even(total: int, groups: int) -> NDArray[np.int64]:
     return np.diff(np.arange(groups + 1, dtype=np.int64) * total // groups)
 
 
+def shuffled_owners(rng: np.random.Generator, counts: NDArray[np.int64]) -> Ints:
+    """Return owners in random order, client i occurring ``counts[i]`` times."""
+    owners: Ints = np.repeat(np.arange(len(counts), dtype=index_type(len(counts))), counts)
+    rng.shuffle(owners)
+    return owners
+
+
 def apportion(sizes: NDArray[np.int64], fractions: Sequence[float]) -> NDArray[np.int64]:
     """Split each size into training, validation and test counts.
 
-    Validation and test are rounded to the nearest (halves up), are at least one where the fraction is above zero and
-    the client has three examples or more, and leave at least one example for training; training gets the rest.
+    Validation and test are rounded to the nearest (halves up). Each is at least one where its fraction is above zero
+    and the client has three examples or more. At least one example is left for training, which gets the rest.
 
     >>> apportion(np.array([1, 2, 3, 10, 14]), (0.8, 0.1, 0.1)).tolist()
     [[1, 0, 0], [2, 0, 0], [1, 1, 1], [8, 1, 1], [12, 1, 1]]
@@ -121,7 +119,7 @@ def apportion(sizes: NDArray[np.int64], fractions: Sequence[float]) -> NDArray[n
 
 
 def dense(arrays: Sequence[NDArray[Any]]) -> tuple[list[Ints], NDArray[Any]]:
-    """Number the distinct values of all arrays together from 0, in their sorted order.
+    """Number the distinct values of all arrays together from 0, in their sorted order; return the values too.
 
     >>> [a.tolist() for a in dense([np.array([7, 3]), np.array([9, 7])])[0]]
     [[1, 0], [2, 1]]

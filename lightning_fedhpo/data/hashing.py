@@ -1,8 +1,8 @@
-"""Draws that are a client's own: functions of its name and of the example's rank among its examples, nothing else.
+"""Draws of a client's own: functions of its name and of an example's rank among its examples, nothing else.
 
-A generator that serves one client after the other would move everybody's draws when a client is added. So each client
-has a stream of its own, and a million streams are read at once: splitmix64 (Steele, Lea and Flood, "Fast Splittable
-Pseudorandom Number Generators", OOPSLA 2014) turns the client's key plus a multiple of the rank into a random number.
+With one generator for all, adding a client would move everybody's draws. So each client has a stream, and a million
+streams are read at once: splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA
+2014) turns the client's key plus a multiple of the rank into a random number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Hashes = NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: the step between the numbers of a stream."""
 RANK_BITS = np.uint64(36)
-"""Bits that number examples while they are sorted; the other 28 are their draw, however many clients there are."""
+"""Bits that number examples while they are sorted; the other 28 are their draw."""
 
 
 def mix(values: Hashes) -> Hashes:
@@ -38,12 +38,7 @@ def mix(values: Hashes) -> Hashes:
 
 
 def client_keys(names: NDArray[Any], key: int) -> Hashes:
-    """Return a number per client that depends on its name and the key, and not on how the array stores it.
-
-    >>> alone, among = client_keys(np.array(["ann"]), 1), client_keys(np.array(["ann", "bartholomew"]), 1)
-    >>> bool(alone[0] == among[0]), bool(among[0] == among[1])
-    (True, False)
-    """
+    """Return a number per client that depends on its name and the key, and not on how the array stores the name."""
     keys = mix(np.full(len(names), key, dtype=np.uint64))
     if names.dtype.kind in "iub":
         return mix(keys ^ names.astype(np.int64).view(np.uint64))
@@ -56,17 +51,10 @@ def client_keys(names: NDArray[Any], key: int) -> Hashes:
 
 
 def shuffled(owners: Ints, keys: Hashes) -> tuple[Ints, NDArray[np.int64]]:
-    """Sort positions by owner, and within an owner by draws from its own stream; owner -1 is left out.
-
-    Args:
-        owners: An owner for each position.
-        keys: A key for each owner.
+    """Sort positions by owner, and within an owner by draws from the stream of its key; owner -1 is left out.
 
     Returns:
         The positions, and offsets such that those of owner i are ``order[offsets[i]:offsets[i + 1]]``.
-
-    >>> shuffled(np.array([0, 1, -1, 1, 1]), client_keys(np.arange(2), 0))[1].tolist()
-    [0, 1, 4]
     """
     order, offsets = group(owners, len(keys))
     order = order[by_draw(offsets, keys)]
@@ -77,8 +65,8 @@ def shuffled(owners: Ints, keys: Hashes) -> tuple[Ints, NDArray[np.int64]]:
 def by_draw(offsets: NDArray[np.int64], keys: Hashes) -> Ints:
     """Return the places of all clients' examples, sorted by what each draws from its client's stream.
 
-    Sorting the draws with their places in the low bits is several times faster than an argsort. Equal draws leave two
-    examples of a client in their order, as they would if it were alone.
+    Draws are sorted with their places in the low bits: several times faster than an argsort. Two examples of a client
+    with equal draws keep their order, whichever other clients there are.
     """
     places = np.arange(offsets[-1], dtype=np.uint64)
     # A state is the client's key + GOLDEN * rank, and an example's rank is its place less the client's first.

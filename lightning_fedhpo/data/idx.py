@@ -16,37 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_fedhpo.data.labelled_images import LabelledImages
-
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-PREFIXES = {"train": "train", "test": "t10k"}
 GZIP = b"\x1f\x8b"
 
 
-def names(split: str, kind: str, dimensions: int) -> list[str]:
-    """Return what a file of a set may be called.
-
-    >>> names("test", "labels", 1)
-    ['t10k-labels-idx1-ubyte.gz', 't10k-labels-idx1-ubyte', 't10k-labels.idx1-ubyte']
-    """
-    stem = f"{PREFIXES[split]}-{kind}"
-    return [f"{stem}-idx{dimensions}-ubyte.gz", f"{stem}-idx{dimensions}-ubyte", f"{stem}.idx{dimensions}-ubyte"]
-
-
-def find(folder: Path, candidates: Sequence[str]) -> Path:
+def find(folder: Path, names: Sequence[str]) -> Path:
     """Return the first of the files that exists."""
-    for name in candidates:
+    for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise FileNotFoundError(f"no file {' or '.join(candidates)} in {folder}.")
+    raise FileNotFoundError(f"no file {' or '.join(names)} in {folder}.")
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """Return the array of an IDX file, compressed by gzip or not.
-
-    Raises:
-        ValueError: If it is none, or shorter or longer than it says.
-    """
+    """Return the array of an IDX file, compressed by gzip or not."""
     raw = path.read_bytes()
     if raw[:2] == GZIP:
         try:
@@ -58,8 +41,7 @@ def read_idx(path: Path) -> NDArray[Any]:
             "an IDX file begins with two zero bytes, a type and a number of dimensions, "
             f"{path.name} begins with {raw[:4].hex(' ') or 'nothing'}: it is another kind of file."
         )
-    kind, dimensions = np.dtype(TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * dimensions
+    kind, start = np.dtype(TYPES[raw[2]]), 4 + 4 * raw[3]
     shape = tuple(int.from_bytes(raw[place : place + 4], "big") for place in range(4, start, 4))
     expected = start + math.prod(shape) * kind.itemsize
     if len(raw) != expected:
@@ -68,18 +50,3 @@ def read_idx(path: Path) -> NDArray[Any]:
             "again."
         )
     return np.frombuffer(raw, kind, offset=start).reshape(shape)
-
-
-def read_idx_images(folder: Path, test: bool = True) -> dict[str, LabelledImages]:
-    """Return the training part of a set, and its test part.
-
-    Args:
-        folder: Where ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-            ``t10k-labels-idx1-ubyte`` are, with or without ``.gz``.
-        test: Whether to read the test part too.
-    """
-    parts = {}
-    for split in ("train", "test") if test else ("train",):
-        images, labels = find(folder, names(split, "images", 3)), find(folder, names(split, "labels", 1))
-        parts[split] = LabelledImages(read_idx(images), read_idx(labels), f"{images.name} with {labels.name}")
-    return parts

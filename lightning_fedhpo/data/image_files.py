@@ -1,37 +1,170 @@
-"""Which reader a set of images needs: by what is in the folder."""
+"""Labelled images in local files: IDX, CIFAR-10's binary batches, a folder of images, or one ``.npz`` file."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from os import PathLike
 from pathlib import Path
+from typing import IO, Any
 
-from lightning_fedhpo.data import cifar_binary, idx
-from lightning_fedhpo.data.image_folder import read_image_folder
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.data.idx import find, read_idx
 from lightning_fedhpo.data.labelled_images import LabelledImages
-from lightning_fedhpo.data.npz import read_npz
+
+IDX = {"train": "train", "test": "t10k"}
+CIFAR = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
+RECORD = 1 + 3 * 32 * 32
+"""Bytes of an image in CIFAR-10's binary batches: its label, and 32 x 32 bytes of red, of green and of blue."""
+SUFFIXES = {"train": ("", "_train"), "test": ("_test",)}
+"""What the names of arrays in an ``.npz`` file end in."""
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 
 
-def read_image_files(path: str | PathLike[str], channels: int, test: bool = True) -> dict[str, LabelledImages]:
-    """Return the training part of a set, and its test part, whatever kind of files they are in.
+def read_image_files(path: str | PathLike[str], split: str, channels: int) -> LabelledImages:
+    """Return the training part or the test part of a set, in whatever kind of files it is.
 
     Args:
         path: A folder of IDX files, of CIFAR-10's binary batches, or of ``train/<class>/`` and ``test/<class>/``, or an
             ``.npz`` file.
+        split: ``"train"`` or ``"test"``.
         channels: 1 for grey images, 3 for coloured ones: how compressed images are decoded.
-        test: Whether to read the test part too.
     """
     path = Path(path)
     if path.is_file() and path.suffix == ".npz":
-        return read_npz(path, channels, test)
+        return read_npz(path, split, channels)
     if path.is_dir():
         held = {entry.name for entry in path.iterdir()}
-        if held & set(idx.names("train", "images", 3)):
-            return idx.read_idx_images(path, test)
-        if held & set(cifar_binary.FILES["train"]):
-            return cifar_binary.read_cifar_binary(path, test)
+        if held & set(idx_names("train", "images", 3)):
+            return read_idx_images(path, split)
+        if held & set(CIFAR["train"]):
+            return read_cifar_binary(path, split)
         if "train" in held:
-            return read_image_folder(path, channels, test)
+            return read_image_folder(path, split, channels)
     raise FileNotFoundError(
         "`path` must be an .npz file, or a folder with train-images-idx3-ubyte (.gz or not), with data_batch_1.bin, or "
         f"with train/<class>/; {path} is none of these" + ("." if path.exists() else ": it does not exist.")
     )
+
+
+def idx_names(split: str, kind: str, dimensions: int) -> list[str]:
+    """Return what an IDX file of a set may be called.
+
+    >>> idx_names("test", "labels", 1)
+    ['t10k-labels-idx1-ubyte.gz', 't10k-labels-idx1-ubyte', 't10k-labels.idx1-ubyte']
+    """
+    stem = f"{IDX[split]}-{kind}"
+    return [f"{stem}-idx{dimensions}-ubyte.gz", f"{stem}-idx{dimensions}-ubyte", f"{stem}.idx{dimensions}-ubyte"]
+
+
+def read_idx_images(folder: Path, split: str) -> LabelledImages:
+    """Read a part of MNIST or of a set made like it."""
+    images, labels = find(folder, idx_names(split, "images", 3)), find(folder, idx_names(split, "labels", 1))
+    return LabelledImages(read_idx(images), read_idx(labels), f"{images.name} with {labels.name}")
+
+
+def read_cifar_binary(folder: Path, split: str) -> LabelledImages:
+    """Read a part of CIFAR-10's binary version (Krizhevsky, "Learning Multiple Layers of Features ...", 2009)."""
+    missing = [name for name in CIFAR[split] if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(f"CIFAR-10's binary version needs {', '.join(missing)}, not found in {folder}.")
+    batches = []
+    for name in CIFAR[split]:
+        batches.append(np.fromfile(folder / name, np.uint8))
+        if not batches[-1].size or batches[-1].size % RECORD:
+            raise ValueError(
+                f"a CIFAR-10 batch holds records of {RECORD} bytes (a label, 3072 of an image), {name} has "
+                f"{batches[-1].size} bytes, which is no multiple: it is truncated or another kind of file."
+            )
+    records = np.concatenate(batches).reshape(-1, RECORD)
+    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return LabelledImages(images, records[:, 0], f"the {split} part in {folder}")
+
+
+def read_image_folder(folder: Path, split: str, channels: int) -> LabelledImages:
+    """Read ``train/<class>/<any name>.png`` or ``test/<class>/<any name>.png``: images of one size, class by class."""
+    classes, part = class_names(folder / "train"), folder / split
+    unknown = sorted(set(class_names(part)) - set(classes))
+    if unknown:
+        raise ValueError(
+            f"the test part must have the classes of the training part, {part} has unknown classes: "
+            f"{', '.join(unknown)}."
+        )
+    files = [
+        (path, label)
+        for label, name in enumerate(classes)
+        for path in sorted((part / name).glob("*"))
+        if path.suffix.lower() in EXTENSIONS
+    ]
+    if not files:
+        raise FileNotFoundError(f"no images in the folders of {part}: looked for *{', *'.join(EXTENSIONS)}.")
+    images = [decode(path, channels, str(path)) for path, _ in files]
+    other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
+    if other is not None:
+        raise ValueError(
+            f"all images must have one height and width, {files[0][0]} has {images[0].shape[:2]}, {files[other][0]} "
+            f"has {images[other].shape[:2]}: resize them first."
+        )
+    return LabelledImages(np.stack(images), np.array([label for _, label in files]), str(part))
+
+
+def class_names(folder: Path) -> list[str]:
+    """Return the names of the classes, sorted: a label is the place of its name."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"a folder of images needs {folder.name}/ with a folder for each class, no {folder}.")
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not found:
+        raise FileNotFoundError(f"{folder} must hold a folder for each class, it holds none.")
+    return found
+
+
+def read_npz(path: Path, split: str, channels: int) -> LabelledImages:
+    """Read a part from an ``.npz`` file, as bytes or as JPEG files in a row.
+
+    As bytes: ``x`` and ``y`` (or ``x_train`` and ``y_train``, as in Keras' ``mnist.npz``) are the training part,
+    ``x_test`` and ``y_test`` the test part. As JPEG files: ``jpeg`` holds their bytes one after another, ``offsets``
+    where each begins and the last one ends, ``y`` the labels; the test part's names end in ``_test``.
+    """
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path.name} is no .npz file, or truncated: numpy.savez makes one.")
+    source = f"{path.name}, {split} part"
+    with np.load(path) as file:
+        held = set(file.files)
+        for end in SUFFIXES[split]:
+            if {f"x{end}", f"y{end}"} <= held:
+                return LabelledImages(file[f"x{end}"], file[f"y{end}"], source)
+            if {f"jpeg{end}", f"offsets{end}", f"y{end}"} <= held:
+                images = decode_row(file[f"jpeg{end}"], file[f"offsets{end}"], channels, source)
+                return LabelledImages(images, file[f"y{end}"], source)
+        wanted = (f"x{end} with y{end}, or jpeg{end} with offsets{end} and y{end}" for end in SUFFIXES[split])
+        raise ValueError(f"{source} must hold the arrays {' or '.join(wanted)}, it has {', '.join(file.files)}.")
+
+
+def decode_row(jpeg: NDArray[Any], offsets: NDArray[Any], channels: int, source: str) -> NDArray[Any]:
+    """Return the images whose files lie one after another in an array of bytes."""
+    increasing = offsets.ndim == 1 and offsets.size > 1 and offsets[0] == 0 and bool((np.diff(offsets) > 0).all())
+    if not increasing or offsets[-1] != len(jpeg):
+        raise ValueError(
+            f"`offsets` must increase from 0 to the number of bytes in `jpeg`, {len(jpeg)}, one for each image and the "
+            f"end; those of {source} do not: it is truncated or of another format."
+        )
+    files = [io.BytesIO(jpeg[start:end].tobytes()) for start, end in zip(offsets, offsets[1:], strict=False)]
+    return np.stack([decode(file, channels, f"image {place} of {source}") for place, file in enumerate(files)])
+
+
+def decode(file: Path | IO[bytes], channels: int, name: str) -> NDArray[Any]:
+    """Return a compressed image as bytes: height x width in grey, height x width x 3 with colours."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "compressed images need Pillow: pip install 'lightning-fedhpo[data]', or choose files that hold the pixels "
+            "as they are (IDX, CIFAR's binary batches, .npz of x and y)."
+        ) from error
+    try:
+        with Image.open(file) as image:
+            return np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except OSError as error:
+        raise ValueError(f"{name} is no image, or damaged ({error}).") from error

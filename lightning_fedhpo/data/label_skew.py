@@ -1,7 +1,7 @@
 """Who gets how much of which class: the mathematics behind :class:`Dirichlet` and :class:`Shards`.
 
-Everything is a matrix of weights, one row per class and one column per client; rounding it gives counts, and the counts
-give owners. The same matrix serves every split, so that a client's validation set looks like its training set.
+A matrix of weights, one row per class and one column per client, is rounded to counts, and the counts give owners. The
+same matrix serves every split, so that a client's validation set looks like its training set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def log_gamma(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) ->
 
 
 def softmax(logs: Floats, axis: int) -> Floats:
-    """Return what is proportional to the exponentials and sums to one along an axis."""
+    """Return the exponentials, scaled to sum to one along an axis."""
     weights = np.exp(logs - logs.max(axis=axis, keepdims=True))
     return np.asarray(weights / weights.sum(axis=axis, keepdims=True))
 
@@ -34,11 +34,8 @@ def softmax(logs: Floats, axis: int) -> Floats:
 def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, minimum: int) -> Floats:
     """Draw each class's shares over the clients from Dirichlet(alpha) until every client has enough.
 
-    Only the clients that fall short are drawn anew. Redrawing the whole federation, as is usual, never ends with
+    Only the clients that fall short are drawn anew: redrawing the whole federation, as is usual, never ends with
     thousands of clients.
-
-    Raises:
-        ValueError: If some client is still short after :data:`TRIES` draws.
     """
     logs = log_gamma(rng, alpha, (len(totals), clients))
     for _ in range(TRIES):
@@ -55,9 +52,9 @@ def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: fl
 
 
 def balanced_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, steps: int = 50) -> Floats:
-    """Draw each client's class mixture from Dirichlet(alpha) and fit it to the classes there are.
+    """Draw each client's class mixture from Dirichlet(alpha) and fit it to the class totals.
 
-    The mixtures alone would ask for more of some class than exists. Scaling rows and columns in turn (iterative
+    The mixtures alone could ask for more of a class than exists. Scaling rows and columns in turn (iterative
     proportional fitting) gives the closest matrix with the right class totals and equal clients.
     """
     mixture = np.maximum(softmax(log_gamma(rng, alpha, (len(totals), clients)), axis=0), 1e-9)
@@ -72,7 +69,7 @@ def deal_classes(rng: np.random.Generator, classes: int, clients: int, each: int
     """Give every client `each` distinct classes, and every class as many clients as any other.
 
     A shuffled deck with one card per class is dealt round and round until it comes out even, then a newly shuffled one
-    is taken. Consecutive cards of a deck that repeats are distinct, and a finished deck leaves no class behind.
+    is taken. Consecutive cards of a repeated deck are distinct, and a finished deck leaves no class behind.
 
     Returns:
         Weights of one and zero, a row per class and a column per client.
@@ -88,13 +85,7 @@ def deal_classes(rng: np.random.Generator, classes: int, clients: int, each: int
 
 
 def deal(rng: np.random.Generator, labels: Ints, counts: NDArray[np.int64]) -> Ints:
-    """Return an owner per example such that client i gets ``counts[c, i]`` random examples of class c.
-
-    >>> labels = np.array([0, 0, 0, 1])
-    >>> owners = deal(np.random.default_rng(0), labels, np.array([[1, 2], [1, 0]]))
-    >>> sorted(owners[:3].tolist()), owners[3].item()
-    ([0, 1, 1], 0)
-    """
+    """Return an owner per example such that client i gets ``counts[c, i]`` random examples of class c."""
     classes, clients = counts.shape
     order, _ = group(labels, classes, rng)
     owners = np.empty(len(labels), dtype=index_type(clients))
@@ -103,7 +94,7 @@ def deal(rng: np.random.Generator, labels: Ints, counts: NDArray[np.int64]) -> I
 
 
 def level(rng: np.random.Generator, owners: Ints, clients: int) -> Ints:
-    """Return owners with random examples moved from clients above an equal share to those below it.
+    """Move random examples from clients above an equal share to those below it; return the new owners.
 
     >>> np.bincount(level(np.random.default_rng(0), np.array([0, 0, 0, 1]), 2)).tolist()
     [2, 2]

@@ -16,7 +16,7 @@ LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """What a reader returns for the training part, or for the test part.
+    """The training part or the test part of a set.
 
     Args:
         images: Bytes, n x height x width, or n x height x width x 3 with colours.
@@ -49,15 +49,9 @@ class LabelledImages:
             )
 
     def tensors(self, channels: int, size: int, classes: int) -> tuple[Tensor, Tensor]:
-        """Return the middle of the images as floats from 0 to 1, and the labels.
+        """Return the middle of the images as floats from 0 to 1, of shape (n, channels, size, size), and the labels.
 
-        Args:
-            channels: 1 for grey images, 3 for coloured ones. Coloured ones can be made grey.
-            size: Height and width of what is kept.
-            classes: Labels are below this number.
-
-        Returns:
-            Tensors of shape (n, channels, size, size) and (n,).
+        With `channels=1`, coloured images are made grey. Labels must be below `classes`.
         """
         _, height, width, *colours = self.images.shape
         if channels == 3 and not colours:

@@ -1,8 +1,8 @@
 """Who owns which example: partitions of a data set into clients.
 
 A partition has one method, ``assign(parts, rng)``: it gets the data sets to share out (one, or a data module's
-training, validation and test sets) and returns an owner per example of each. What is drawn is drawn once and used for
-all of them, so that a client's parts are alike. The first part is the training set, the one minimum sizes are about.
+training, validation and test sets) and returns an owner per example of each. What is drawn serves all of them, so that
+a client's parts are alike. The first part is the training set; minimum sizes are about it.
 
 The label-skewed partitions follow Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated
 Visual Classification" (2019), Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study" (ICDE 2022),
@@ -15,23 +15,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lightning_fedhpo.arguments import check_kinds, whole
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.data import label_skew
-from lightning_fedhpo.data.assignment import Assignment, check_alpha, check_enough, dealt
-from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, spread
+from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, shuffled_owners, spread
 from lightning_fedhpo.data.parts import By, Part
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """What a partition returns.
+
+    Args:
+        owners: For each part an owner per example; -1 leaves the example out.
+        clients: Owners are below this number.
+        names: What the clients are called outside, if they have names.
+    """
+
+    owners: Sequence[Ints]
+    clients: int
+    names: NDArray[Any] | None = None
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """Anything that assigns examples to clients."""
+
+    def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
+        """Return the owner of every example of every part, drawing from `rng` only."""
+        ...
+
+
+def check_enough(part: Part, clients: int, minimum: int = 1) -> None:
+    """Raise unless there are examples enough to give every client its minimum."""
+    if len(part) < clients * minimum:
+        raise ValueError(
+            f"every client needs at least {minimum} training example(s): {clients} clients need {clients * minimum}, "
+            f"there are {len(part)}. Choose fewer `clients`" + (" or a smaller `min_size`." if minimum > 1 else ".")
+        )
+
+
+def check_sizes(clients: int, alpha: float, min_size: int) -> None:
+    """Raise unless the numbers of a Dirichlet draw are in bounds."""
+    whole("clients", clients)
+    whole("min_size", min_size)
+    number("alpha", alpha, above=0, why="small is skewed, large is even")
 
 
 @dataclass(frozen=True)
 class Iid:
     """Equal shares of a shuffled data set.
-
-    Args:
-        clients: The number of clients.
 
     Example:
         >>> import torch
@@ -47,8 +84,8 @@ class Iid:
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Shuffle each part and cut it into equal pieces."""
-        check_enough(parts[0], self.clients, 1)
-        return Assignment([dealt(rng, even(len(part), self.clients)) for part in parts], self.clients)
+        check_enough(parts[0], self.clients)
+        return Assignment([shuffled_owners(rng, even(len(part), self.clients)) for part in parts], self.clients)
 
 
 @dataclass(frozen=True)
@@ -56,16 +93,9 @@ class Quantity:
     """Quantity skew: alike examples, but some clients have many and others few.
 
     Args:
-        clients: The number of clients.
+        clients: How many there are.
         alpha: Their shares are drawn from Dirichlet(alpha): the smaller, the more unequal.
         min_size: What every client has before the rest is shared out.
-
-    Example:
-        >>> import torch
-        >>> from lightning_fedhpo.data import FederatedData
-        >>> data = FederatedData([torch.zeros(100, 3)], Quantity(clients=4, alpha=0.5), fractions=(1, 0, 0))
-        >>> int(data.sizes("train").sum())
-        100
     """
 
     clients: int
@@ -73,9 +103,7 @@ class Quantity:
     min_size: int = 1
 
     def __post_init__(self) -> None:
-        whole("clients", self.clients)
-        whole("min_size", self.min_size)
-        check_alpha(self.alpha)
+        check_sizes(self.clients, self.alpha, self.min_size)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Share out every part in the same unequal proportions."""
@@ -85,7 +113,7 @@ class Quantity:
         for part in parts:
             least = self.min_size if part is parts[0] else 0
             counts = least + spread(weights, np.array([len(part) - least * self.clients]))[0]
-            owners.append(dealt(rng, counts))
+            owners.append(shuffled_owners(rng, counts))
         return Assignment(owners, self.clients)
 
 
@@ -98,7 +126,7 @@ class Dirichlet:
     et al.).
 
     Args:
-        clients: The number of clients.
+        clients: How many there are.
         alpha: The smaller, the fewer classes a client has; the larger, the closer to IID.
         min_size: The fewest training examples (before any are held out) a client may have.
         balanced: Whether clients are of equal size.
@@ -107,8 +135,8 @@ class Dirichlet:
         >>> import torch
         >>> from lightning_fedhpo.data import FederatedData
         >>> data = FederatedData((torch.zeros(99, 3), torch.arange(99) % 5), Dirichlet(clients=10, alpha=0.5))
-        >>> data.clients, sum(int(data.sizes(split).sum()) for split in ("train", "val", "test"))
-        (10, 99)
+        >>> len(data)
+        10
     """
 
     clients: int
@@ -118,9 +146,7 @@ class Dirichlet:
 
     def __post_init__(self) -> None:
         check_kinds(Dirichlet, vars(self))
-        whole("clients", self.clients)
-        whole("min_size", self.min_size)
-        check_alpha(self.alpha)
+        check_sizes(self.clients, self.alpha, self.min_size)
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Draw the shares once and deal every part by them."""
@@ -131,9 +157,8 @@ class Dirichlet:
             weights = label_skew.balanced_shares(rng, totals[0], self.clients, self.alpha)
         else:
             weights = label_skew.class_shares(rng, totals[0], self.clients, self.alpha, self.min_size)
-        owners = [
-            label_skew.deal(rng, numbers, spread(weights, total)) for numbers, total in zip(labels, totals, strict=True)
-        ]
+        counts = [spread(weights, total) for total in totals]
+        owners = [label_skew.deal(rng, n, c) for n, c in zip(labels, counts, strict=True)]
         if self.balanced:
             owners = [label_skew.level(rng, owner, self.clients) for owner in owners]
         return Assignment(owners, self.clients)
@@ -147,7 +172,7 @@ class Shards:
     its owners.
 
     Args:
-        clients: The number of clients.
+        clients: How many there are.
         classes_per_client: How many classes each has.
 
     Example:
@@ -168,7 +193,7 @@ class Shards:
 
     def assign(self, parts: Sequence[Part], rng: np.random.Generator) -> Assignment:
         """Deal the classes once and share out every part by them."""
-        check_enough(parts[0], self.clients, 1)
+        check_enough(parts[0], self.clients)
         labels, names = dense([part.labels for part in parts])
         each, classes = self.classes_per_client, len(names)
         if each > classes:

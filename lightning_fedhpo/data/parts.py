@@ -48,12 +48,12 @@ class Part:
             labels = self.values(self.targets, "targets")
         else:
             found = stored(self.dataset, [*LABELS, -1])
-            labels = as_array([label_of(self.dataset[i]) for i in range(len(self))]) if found is None else found
+            labels = self._read(label_of) if found is None else found
         if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != len(self):
             raise ValueError(
-                f"labels must be one integer per example, the {self.name} set of {len(self)} has {shown(labels)}: pass "
-                "`targets=` (a sequence, a column's name or a function of the example), or choose a partition that "
-                "needs no labels (Iid, Quantity, Natural)."
+                f"labels must be one integer per example, the {self.name} set of {len(self)} has {labels.dtype} of "
+                f"shape {labels.shape}: pass `targets=` (a sequence, a column's name or a function of the example), or "
+                "choose a partition that needs no labels (Iid, Quantity, Natural)."
             )
         return labels
 
@@ -64,9 +64,9 @@ class Part:
                 raise ValueError(f"`{argument}` must cover every split, got {sorted(by)} without {self.name!r}.")
             return replace(self, alone=True).values(by[self.name], argument)
         if isinstance(by, str):
-            values = self.column(by, argument)
+            values = self._column(by, argument)
         elif callable(by):
-            values = as_array([by(self.dataset[i]) for i in range(len(self))])
+            values = self._read(by)
         elif self.alone:
             values = as_array(by)
         else:
@@ -76,27 +76,26 @@ class Part:
             )
         if values.ndim != 1 or len(values) != len(self):
             raise ValueError(
-                f"`{argument}` must be one value per example, {len(self)} in the {self.name} set, got {shown(values)}."
+                f"`{argument}` must be one value per example, {len(self)} in the {self.name} set, got {values.dtype} "
+                f"of shape {values.shape}."
             )
         return values
 
-    def column(self, name: str, argument: str) -> NDArray[Any]:
-        """Return a column by its name."""
+    def _column(self, name: str, argument: str) -> NDArray[Any]:
         values = stored(self.dataset, [name])
         if values is not None:
             return values
         first = self.dataset[0] if len(self) else None
         if isinstance(first, Mapping) and name in first:
-            return as_array([self.dataset[i][name] for i in range(len(self))])
+            return self._read(lambda example: example[name])
         known = list(first) if isinstance(first, Mapping) else column_names(self.dataset)
-        raise ValueError(
-            f"`{argument}` must name a column of the {self.name} set, got {name!r}; "
-            + (
-                f"it has {known}."
-                if known
-                else "its examples have no names: pass the values, or a function of the example."
-            )
+        way_out = (
+            f"it has {known}" if known else "its examples have no names: pass the values, or a function of the example"
         )
+        raise ValueError(f"`{argument}` must name a column of the {self.name} set, got {name!r}; {way_out}.")
+
+    def _read(self, function: Callable[[Any], Any]) -> NDArray[Any]:
+        return as_array([function(self.dataset[i]) for i in range(len(self))])
 
 
 def label_of(example: Any) -> Any:
@@ -116,13 +115,3 @@ def label_of(example: Any) -> Any:
         f"an example without a label, a {type(example).__name__}: pass `targets=`, or choose a partition that needs no "
         "labels (Iid, Quantity, Natural)."
     )
-
-
-def shown(values: NDArray[Any]) -> str:
-    """Return what an array is, for a message.
-
-    >>> import numpy as np
-    >>> shown(np.zeros((2, 3)))
-    'float64 of shape (2, 3)'
-    """
-    return f"{values.dtype} of shape {values.shape}"

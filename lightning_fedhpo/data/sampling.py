@@ -11,21 +11,8 @@ def uniform(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.i
 
     The cost depends on the cohort and not on the federation: numpy draws a small sample from many by Floyd's method.
 
-    Args:
-        rng: Where the draw comes from.
-        clients: The number of clients there are.
-        cohort: The number of clients wanted.
-
-    Returns:
-        Their numbers.
-
-    Raises:
-        ValueError: If the cohort is empty or larger than the federation.
-
-    Example:
-        >>> drawn = uniform(np.random.default_rng(0), clients=1_000_000, cohort=3)
-        >>> len(set(drawn.tolist()))
-        3
+    >>> len(set(uniform(np.random.default_rng(0), clients=1_000_000, cohort=3).tolist()))
+    3
     """
     if cohort < 1:
         raise ValueError(f"`cohort` must be at least 1, got {cohort}.")

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.data.assignment import Assignment, Partition
 from lightning_fedhpo.data.columns import Columns, columns_of
-from lightning_fedhpo.data.examples import Examples, ItemExamples, TensorExamples, fetch, select
+from lightning_fedhpo.data.examples import Examples, ItemExamples, TensorExamples
 from lightning_fedhpo.data.grouping import Ints, apportion, cut, group
 from lightning_fedhpo.data.hashing import client_keys, shuffled
+from lightning_fedhpo.data.partition import Assignment, Partition
 from lightning_fedhpo.data.parts import By, Part
 from lightning_fedhpo.types import SPLITS
 
@@ -43,55 +42,42 @@ class Split:
 
     Args:
         source: The data set they are from.
-        order: Positions in it, sorted by client.
+        order: Positions in it, sorted by client. Not made read-only: torch warns when such an array indexes a tensor.
         offsets: Client i has ``order[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        columns: The tensors that the examples are rows of, None where they are anything else.
+        pool: All clients' examples.
     """
 
     def __init__(self, source: Source, order: Ints, offsets: NDArray[np.int64]) -> None:
         self.source = source
         self.clients = len(offsets) - 1
         self.sizes = np.diff(offsets)
-        self.order = order  # not made read-only: torch warns when such an array indexes a tensor
+        self.order = order
         self._offsets = offsets
-        self._columns = columns_of(source.dataset) if source.collate_fn is default_collate else None
+        self.columns: Columns | None = columns_of(source.dataset) if source.collate_fn is default_collate else None
+        rows, columns = torch.from_numpy(order), self.columns
+        self.pool: Examples = (
+            ItemExamples(source.dataset, source.collate_fn, rows)
+            if columns is None
+            else TensorExamples(columns, rows if columns.rows is None else columns.rows[rows])
+        )
 
     def indices(self, client: int) -> Ints:
         """Return a view of one client's positions."""
-        self._check(client)
-        return self.order[self._offsets[client] : self._offsets[client + 1]]
+        start, stop = self._span(client)
+        return self.order[start:stop]
+
+    def rows(self, client: int) -> Ints:
+        """Return a view of which rows of the tensors are one client's."""
+        start, stop = self._span(client)
+        rows: Ints = self.pool.rows[start:stop].numpy()
+        return rows
 
     def examples(self, client: int) -> Examples:
         """Return one client's examples."""
-        self._check(client)
-        rows = torch.from_numpy(self.order[self._offsets[client] : self._offsets[client + 1]])
-        columns = self._columns
-        if columns is None:
-            return ItemExamples(self.source.dataset, self.source.collate_fn, rows)
-        if columns.rows is not None:
-            rows = columns.rows[rows]
-        return TensorExamples(columns.tensors, columns.keys, rows)
-
-    @property
-    def columns(self) -> Columns | None:
-        """The tensors that examples are rows of, None where they are anything else."""
-        return self._columns
-
-    def rows(self, client: int) -> Ints:
-        """Return which rows of the tensors are one client's."""
-        indices = self.order[self._offsets[client] : self._offsets[client + 1]]
-        held = None if self._columns is None else self._columns.rows
-        return indices if held is None else held.numpy()[indices]
-
-    def batch(self, places: Sequence[int]) -> Any:
-        """Return the collated batch of places in the pool of all clients' examples."""
-        rows = torch.from_numpy(self.order[np.asarray(places, dtype=np.int64)])
-        columns = self._columns
-        if columns is None:
-            return self.source.collate_fn(fetch(self.source.dataset, rows.tolist()))
-        if columns.rows is not None:
-            rows = columns.rows[rows]
-        batch: list[Tensor] = [select(tensor, rows) for tensor in columns.tensors]
-        return batch if columns.keys is None else dict(zip(columns.keys, batch, strict=True))
+        return self.pool.part(*self._span(client))
 
     def loader(self, batch_size: int, generator: torch.Generator, shuffle: bool = False) -> DataLoader[Any]:
         """Return a loader of all clients' examples together."""
@@ -105,13 +91,14 @@ class Split:
             **self.source.loader,
         )
 
-    def _check(self, client: int) -> None:
+    def _span(self, client: int) -> tuple[int, int]:
         if not 0 <= client < self.clients:
             raise IndexError(f"clients are numbered from 0 to {self.clients - 1}, got {client}.")
+        return self._offsets[client], self._offsets[client + 1]
 
 
 class Pool(Dataset[Any]):
-    """A split's examples of all clients; fetched in one go, they come as the collated batch."""
+    """A split's examples of all clients; several that are fetched in one go come as the collated batch."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
@@ -124,7 +111,7 @@ class Pool(Dataset[Any]):
 
     def __getitems__(self, places: list[int]) -> Any:
         """Return a batch, not a list of examples: tensors are indexed once for all of them."""
-        return self.split.batch(places)
+        return self.split.pool.take(torch.tensor(places))
 
 
 def as_is(batch: Any) -> Any:
@@ -132,12 +119,18 @@ def as_is(batch: Any) -> Any:
     return batch
 
 
+def whole(source: Source, order: Ints | None = None) -> Split:
+    """Return a data set, or some positions in it, as the examples of a single owner."""
+    order = np.arange(source.size) if order is None else order
+    return Split(source, order, np.array([0, len(order)]))
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """All clients: their examples by split, what they are called, and the parts their examples come from.
 
-    `labels` are those the partition has read. A part remembers its labels too, but also those that were asked for
-    later, which what is derived from a federation must not depend on.
+    `labels` are those that the partition has read. A part also remembers labels that were asked for later; the
+    fingerprint must not depend on those.
     """
 
     clients: int
@@ -156,7 +149,7 @@ def build(
     targets: By | None,
     server_fraction: float = 0.0,
 ) -> Federation:
-    """Share out the sources to clients, and cut what has no source from each client's training examples.
+    """Share out the sources to clients, and cut splits without a source from each client's training examples.
 
     A fraction of the training examples, drawn evenly from all clients', is held out for the server first.
     """
@@ -165,28 +158,28 @@ def build(
         raise ValueError("a federation needs training data, the training set has no examples.")
     parts = {name: Part(name, source.dataset, targets, alone=len(sources) == 1) for name, source in sources.items()}
     assignment = partition.assign(list(parts.values()), seeding.rng(seed, seeding.PARTITION))
-    owners = dict(zip(parts, checked(assignment, list(parts.values()), partition), strict=True))
+    check_assignment(assignment, list(parts.values()), type(partition).__name__)
+    owners = dict(zip(parts, assignment.owners, strict=True))
     labels = {name: part.labels for name, part in parts.items() if "labels" in vars(part)}
     server = None
     if server_fraction:
         held = held_out(owners["train"], server_fraction, seed)
         server = whole(sources["train"], held)
-        owners["train"] = np.where(np.isin(np.arange(len(owners["train"])), held), -1, owners["train"])
+        owners["train"] = owners["train"].astype(np.int64)
+        owners["train"][held] = -1
     clients = assignment.clients
     splits = {name: Split(sources[name], *group(owner, clients)) for name, owner in owners.items() if name != "train"}
 
-    kept = [
-        fraction if name == "train" or name not in sources else 0.0
-        for name, fraction in zip(SPLITS, fractions, strict=True)
-    ]
-    kept = [fraction / sum(kept) for fraction in kept]
-    if kept[0] < 1:
+    cuts = [f if name == "train" or name not in sources else 0.0 for name, f in zip(SPLITS, fractions, strict=True)]
+    cuts = [fraction / sum(cuts) for fraction in cuts]
+    if cuts[0] < 1:
         names = np.arange(clients) if assignment.names is None else assignment.names
         order, offsets = shuffled(owners["train"], client_keys(names, seeding.key(seed, seeding.SPLIT)))
     else:
         order, offsets = group(owners["train"], clients)
-    for name, piece in zip(SPLITS, cut(order, apportion(np.diff(offsets), kept)), strict=True):
-        splits.setdefault(name, Split(sources["train"], *piece))
+    for name, piece in zip(SPLITS, cut(order, apportion(np.diff(offsets), cuts)), strict=True):
+        if name not in splits:
+            splits[name] = Split(sources["train"], *piece)
     missing = np.flatnonzero(splits["train"].sizes == 0)
     if missing.size:
         raise ValueError(
@@ -205,29 +198,20 @@ def held_out(owners: Ints, fraction: float, seed: int) -> Ints:
     return np.sort(seeding.rng(seed, seeding.SERVER).choice(owned, count, replace=False))
 
 
-def whole(source: Source, order: Ints | None = None) -> Split:
-    """Return a data set, or some positions in it, as the examples of a single owner."""
-    order = np.arange(source.size) if order is None else order
-    return Split(source, order, np.array([0, len(order)]))
-
-
-def checked(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> list[Ints]:
-    """Return the owners of each part, after a look at what a partition of someone else's might get wrong."""
-    rule = (
-        f"{type(partition).__name__}.assign must return an owner from -1 to clients - 1 for each example of each part"
-    )
-    if len(assignment.owners) != len(parts):
-        raise ValueError(f"{rule}, got {len(assignment.owners)} array(s) for {len(parts)} part(s).")
-    if assignment.clients < 1:
-        raise ValueError(f"{rule}, and at least one client, got {assignment.clients}: there is nobody to train.")
-    if assignment.names is not None and len(assignment.names) != assignment.clients:
+def check_assignment(assignment: Assignment, parts: Sequence[Part], partition: str) -> None:
+    """Raise for what a user's own partition might get wrong."""
+    rule = f"{partition}.assign must return an owner from -1 to clients - 1 for each example of each part"
+    owners, clients, names = assignment.owners, assignment.clients, assignment.names
+    if len(owners) != len(parts):
+        raise ValueError(f"{rule}, got {len(owners)} array(s) for {len(parts)} part(s).")
+    if clients < 1:
+        raise ValueError(f"{rule}, and at least one client, got {clients}: there is nobody to train.")
+    if names is not None and len(names) != clients:
         raise ValueError(
-            f"{rule}, and as many names as clients or None, got {len(assignment.names)} name(s) for "
-            f"{assignment.clients} client(s)."
+            f"{rule}, and as many names as clients or None, got {len(names)} name(s) for {clients} client(s)."
         )
-    for owners, part in zip(assignment.owners, parts, strict=True):
-        if len(owners) != len(part) or owners.dtype.kind not in "iu":
-            raise ValueError(f"{rule}, got {len(owners)} of {owners.dtype} for the {part.name} set of {len(part)}.")
-        if int(owners.min()) < -1 or int(owners.max()) >= assignment.clients:
-            raise ValueError(f"{rule}, got {owners.min()} to {owners.max()} with {assignment.clients} clients.")
-    return list(assignment.owners)
+    for each, part in zip(owners, parts, strict=True):
+        if len(each) != len(part) or each.dtype.kind not in "iu":
+            raise ValueError(f"{rule}, got {len(each)} of {each.dtype} for the {part.name} set of {len(part)}.")
+        if int(each.min()) < -1 or int(each.max()) >= clients:
+            raise ValueError(f"{rule}, got {each.min()} to {each.max()} with {clients} clients.")

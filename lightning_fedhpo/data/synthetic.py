@@ -8,7 +8,7 @@ there each client's map is drawn on its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import MOST, number, whole
-from lightning_fedhpo.data.assignment import check_seed
-from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import Floats
 from lightning_fedhpo.data.partition import Natural
 
@@ -33,11 +32,8 @@ def synthetic_classification(
     noise: float = 0.5,
     size_spread: float = 0.6,
     min_size: int = 10,
-    fractions: Sequence[float] = (0.8, 0.1, 0.1),
-    batch_size: int | None = None,
-    eval_batch_size: int | None = None,
-    server_fraction: float = 0.0,
     seed: int = 0,
+    **more: Any,
 ) -> FederatedData:
     """Generate a classification problem whose clients differ.
 
@@ -51,11 +47,8 @@ def synthetic_classification(
         noise: How random labels are; 0 makes them a function of the input.
         size_spread: How unequal sizes are: the standard deviation of their logarithm.
         min_size: The fewest examples of a client.
-        fractions: A client's training, validation and test shares.
-        batch_size: The local batch size.
-        eval_batch_size: The batch size of validation and test.
-        server_fraction: The part of the training examples that no client has, for the server's validation.
         seed: Draws everything.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
 
     Returns:
         Clients of pairs ``(x, y)``.
@@ -66,8 +59,8 @@ def synthetic_classification(
         >>> x.shape, y.shape
         (torch.Size([2, 4]), torch.Size([2]))
     """
-    check_problem(clients, examples, classes, min_size, whole("features", features))
-    check_amounts(concept=concept, shift=shift, noise=noise, size_spread=size_spread)
+    amounts = {"concept": concept, "shift": shift, "noise": noise, "size_spread": size_spread}
+    check_problem(clients, examples, classes, min_size, whole("features", features), **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
@@ -79,7 +72,7 @@ def synthetic_classification(
     effect, offset = rng.standard_normal((2, clients, classes))
     own = (x * direction[owner]).sum(axis=1, keepdims=True) * effect[owner] + offset[owner]
     y = (x @ shared + concept * own + noise * rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
-    return federate(x, y, owner, fractions, batch_size, eval_batch_size, server_fraction, seed)
+    return federate(x, y, owner, seed, more)
 
 
 def synthetic_images(
@@ -93,11 +86,8 @@ def synthetic_images(
     noise: float = 0.5,
     size_spread: float = 0.6,
     min_size: int = 10,
-    fractions: Sequence[float] = (0.8, 0.1, 0.1),
-    batch_size: int | None = None,
-    eval_batch_size: int | None = None,
-    server_fraction: float = 0.0,
     seed: int = 0,
+    **more: Any,
 ) -> FederatedData:
     """Generate tiny grey images: a pattern per class, moved about, in a brightness and contrast of the client's own.
 
@@ -111,11 +101,8 @@ def synthetic_images(
         noise: The standard deviation of the noise on every pixel; patterns have one of 1.
         size_spread: How unequal sizes are: the standard deviation of their logarithm.
         min_size: The fewest images of a client.
-        fractions: A client's training, validation and test shares.
-        batch_size: The local batch size.
-        eval_batch_size: The batch size of validation and test.
-        server_fraction: The part of the training examples that no client has, for the server's validation.
         seed: Draws everything.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
 
     Returns:
         Clients of pairs ``(image, label)``, an image being of shape (1, size, size).
@@ -125,8 +112,8 @@ def synthetic_images(
         >>> images.shape
         torch.Size([3, 1, 8, 8])
     """
-    check_problem(clients, examples, classes, min_size, whole("size", size) ** 2)
-    check_amounts(skew=skew, style=style, noise=noise, size_spread=size_spread)
+    amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
+    check_problem(clients, examples, classes, min_size, whole("size", size) ** 2, **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
@@ -141,7 +128,7 @@ def synthetic_images(
     contrast, brightness = np.exp(style * rng.standard_normal(clients)), style * rng.standard_normal(clients)
     images = contrast[owner, None, None] * images + brightness[owner, None, None]
     images += noise * rng.standard_normal(images.shape)
-    return federate(images[:, None], y, owner, fractions, batch_size, eval_batch_size, server_fraction, seed)
+    return federate(images[:, None], y, owner, seed, more)
 
 
 def owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
@@ -152,39 +139,20 @@ def owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, 
 
 
 def federate(
-    x: Floats,
-    y: NDArray[np.int64],
-    owner: NDArray[np.int64],
-    fractions: Sequence[float],
-    batch_size: int | None,
-    eval_batch_size: int | None,
-    server_fraction: float,
-    seed: int,
+    x: Floats, y: NDArray[np.int64], owner: NDArray[np.int64], seed: int, more: dict[str, Any]
 ) -> FederatedData:
     """Return arrays as a federation of tensors."""
     tensors = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
-    return FederatedData(
-        tensors,
-        Natural(owner),
-        fractions=fractions,
-        seed=seed,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        server_fraction=server_fraction,
-    )
+    return FederatedData(tensors, Natural(owner), seed=seed, **more)
 
 
-def check_amounts(**values: float) -> None:
-    """Raise unless amounts are such that what is generated is finite."""
-    for name, value in values.items():
-        number(name, value, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
-
-
-def check_problem(clients: int, examples: int, classes: int, min_size: int, width: int) -> None:
-    """Raise unless the numbers describe a classification problem that fits into memory, of inputs of a width."""
+def check_problem(clients: int, examples: int, classes: int, min_size: int, width: int, **amounts: float) -> None:
+    """Raise unless the numbers describe a problem of finite numbers, with inputs of a width, that fits into memory."""
     for name, value in (("clients", clients), ("examples", examples), ("min_size", min_size)):
         whole(name, value)
     whole("classes", classes, low=2, why="with one there is nothing to tell apart")
+    for name, amount in amounts.items():
+        number(name, amount, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
     total = clients * examples * (width + classes) + width * classes
     if total > MOST:
         raise ValueError(

@@ -6,7 +6,6 @@ on their shares of the test part, which the same partition deals out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from torch.utils.data import TensorDataset
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data import idx
-from lightning_fedhpo.data.assignment import Partition, check_seed, dealt
-from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.grouping import even
+from lightning_fedhpo.data.datamodule import TrainAndTest
+from lightning_fedhpo.data.federation import FederatedData, check_seed
+from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
 from lightning_fedhpo.data.image_files import read_image_files
-from lightning_fedhpo.data.partition import Natural
-from lightning_fedhpo.data.train_and_test import TrainAndTest
+from lightning_fedhpo.data.partition import Natural, Partition
 
 WRITERS = ["qmnist-train-labels-idx2-int.gz", "qmnist-train-labels-idx2-int"]
 
@@ -36,11 +34,8 @@ def femnist(
     *,
     invert: bool = False,
     min_size: int = 1,
-    fractions: Sequence[float] = (0.8, 0.1, 0.1),
-    batch_size: int | None = None,
-    eval_batch_size: int | None = None,
-    server_fraction: float = 0.0,
     seed: int = 0,
+    **more: Any,
 ) -> FederatedData:
     """Read handwritten characters, one client for each writer (LEAF's FEMNIST, or files made like it).
 
@@ -50,11 +45,8 @@ def femnist(
         invert: Turn light and dark around: where the file has dark ink on white, inputs are zero but for the ink, and
             models train faster.
         min_size: Writers with fewer images are left out.
-        fractions: A client's training, validation and test shares.
-        batch_size: The local batch size.
-        eval_batch_size: The batch size of validation and test.
-        server_fraction: The part of the training images that no client has, for the server's validation.
         seed: Draws the splits.
+        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
 
     Returns:
         Clients of pairs ``(x, y)``: images of one channel between 0 and 1.
@@ -82,15 +74,8 @@ def femnist(
     images = torch.from_numpy(np.ascontiguousarray(x)).unsqueeze(1).float().div_(255.0)
     if invert:
         images = 1.0 - images
-    return FederatedData(
-        (images, torch.from_numpy(y.astype(np.int64))),
-        Natural(writer, min_size=min_size, below="drop"),
-        fractions=fractions,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        server_fraction=server_fraction,
-        seed=seed,
-    )
+    tensors = images, torch.from_numpy(y.astype(np.int64))
+    return FederatedData(tensors, Natural(writer, min_size=min_size, below="drop"), seed=seed, **more)
 
 
 def mnist(
@@ -115,14 +100,14 @@ def mnist(
             is split into training and validation. Without it the test part is not read, and clients' test examples
             come from the training part too.
         seed: Draws the partition and the splits.
-        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`.
+        more: Further arguments of `FederatedData`, as for `femnist`.
 
     Returns:
         Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
     """
     check_kinds(mnist, locals())
     check_seed(seed)
-    parts = read_parts("ylecun/mnist", path, 28, test=official_test)
+    parts = read_parts("ylecun/mnist", path, official_test, 28)
     if isinstance(partition, Natural) and isinstance(partition.by, str) and partition.by == "writer":
         add_writers(parts, read_writers(path, parts["train"].tensors[1]), partition.min_size, seed)
     return FederatedData(TrainAndTest(**parts), partition, seed=seed, **more)
@@ -138,13 +123,13 @@ def fashion_mnist(
             Hugging Face hub.
         partition: Who owns which example.
         official_test: As for `mnist`.
-        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `seed`.
+        more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
 
     Returns:
         Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
     """
     check_kinds(fashion_mnist, locals())
-    parts = read_parts("zalando-datasets/fashion_mnist", path, 28, test=official_test)
+    parts = read_parts("zalando-datasets/fashion_mnist", path, official_test, 28)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
 
@@ -166,7 +151,7 @@ def cifar10(
         size: Height and width: below 32 the middle is kept, 24 in McMahan et al. (2017).
         channels: 3, or 1 to make the photographs grey.
         official_test: As for `mnist`.
-        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `seed`.
+        more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
 
     Returns:
         Clients of pairs ``(x, y)``: images of shape (channels, size, size) between 0 and 1.
@@ -174,32 +159,34 @@ def cifar10(
     check_kinds(cifar10, locals())
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
-    parts = read_parts("uoft-cs/cifar10", path, 32, channels=channels, crop=size, test=official_test)
+    parts = read_parts("uoft-cs/cifar10", path, official_test, 32, channels, size)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
 
 def read_parts(
-    hub: str, path: str | PathLike[str] | None, size: int, *, channels: int = 1, crop: int | None = None, test: bool
+    name: str, path: str | PathLike[str] | None, test: bool, size: int, channels: int = 1, crop: int | None = None
 ) -> dict[str, TensorDataset]:
-    """Return the parts of a set of ten classes as tensors.
+    """Return the training part, and perhaps the test part, of a set of ten classes as tensors.
 
     Args:
-        hub: What the set is called on the Hugging Face hub.
+        name: What the set is called on the Hugging Face hub.
         path: Where its files are; None for the hub.
+        test: Whether to read the test part too.
         size: Height and width of its images.
         channels: What to make of them: 1 for grey images, 3 for coloured ones.
         crop: Height and width of the middle that is kept, None for all.
-        test: Whether to read the test part too.
     """
-    read = read_hub(hub, channels, test) if path is None else read_image_files(path, channels, test)
-    for part in read.values():
-        if part.images.shape[1:3] != (size, size):
-            height, width = part.images.shape[1:3]
+    parts = {}
+    for split in ("train", "test") if test else ("train",):
+        part = read_hub(name, split, channels) if path is None else read_image_files(path, split, channels)
+        height, width = part.images.shape[1:3]
+        if (height, width) != (size, size):
             raise ValueError(
-                f"the images of {hub.partition('/')[2]} are {size}x{size}, those of {part.source} are "
+                f"the images of {name.partition('/')[2]} are {size}x{size}, those of {part.source} are "
                 f"{height}x{width}: is this another data set?"
             )
-    return {name: TensorDataset(*part.tensors(channels, crop or size, classes=10)) for name, part in read.items()}
+        parts[split] = TensorDataset(*part.tensors(channels, crop or size, classes=10))
+    return parts
 
 
 def read_writers(path: str | PathLike[str] | None, labels: Tensor) -> NDArray[np.int64]:
@@ -226,5 +213,5 @@ def add_writers(parts: dict[str, TensorDataset], writers: NDArray[np.int64], min
         names, counts = np.unique(writers, return_counts=True)
         names = names[counts >= min_size]
         shares = even(len(parts["test"]), len(names))
-        owners = names[dealt(seeding.rng(seed, seeding.PARTITION), shares)]
+        owners = names[shuffled_owners(seeding.rng(seed, seeding.PARTITION), shares)]
         parts["test"].writer = owners  # type: ignore[attr-defined]

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.arguments import number
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
 
 
 class CifarCNN(Classifier):
@@ -26,11 +25,8 @@ class CifarCNN(Classifier):
     Args:
         channels: 1 for grey images, 3 for coloured ones.
         size: Height and width.
-        classes: The number of labels.
         dropout: Probability of dropping a unit of the two hidden linear layers.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in CifarCNN(size=24).parameters())
@@ -50,25 +46,12 @@ class CifarCNN(Classifier):
     ) -> None:
         check_image(channels, size, smallest=6)
         check_sizes(classes=classes)
-        number("dropout", dropout, 0, 1)
-        side = size // 2 // 2
-        net = made(
-            lambda: nn.Sequential(
-                nn.Conv2d(channels, 64, 5, padding=2),
-                nn.ReLU(),
-                nn.MaxPool2d(3, stride=2, ceil_mode=True),
-                nn.Conv2d(64, 64, 5, padding=2),
-                nn.ReLU(),
-                nn.MaxPool2d(3, stride=2, ceil_mode=True),
-                Flat(64 * side * side, "`size`"),
-                nn.Linear(64 * side * side, 384),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(384, 192),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(192, classes),
-            )
+        pool, features = nn.MaxPool2d(3, stride=2, ceil_mode=True), 64 * (size // 2 // 2) ** 2
+        net = nn.Sequential(
+            *convolution(channels, 64, pool),
+            *convolution(64, 64, pool),
+            Flat(features, "size"),
+            *hidden_layers(dropout, features, 384, 192, classes),
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo.arguments import MOST, check_kinds, number, whole
+from lightning_fedhpo.arguments import check_kinds, number, whole
 
 
 class Classifier(LightningModule):
@@ -21,9 +21,7 @@ class Classifier(LightningModule):
 
     Args:
         net: Maps a batch of inputs to logits.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> model = Classifier(nn.Linear(4, 3), lr=0.5)
@@ -72,15 +70,11 @@ class Classifier(LightningModule):
 
 
 class Flat(nn.Flatten):
-    """Make vectors of inputs and see that they are as long as the next layer expects.
+    """Make vectors of inputs, or raise where they are not as long as the next layer expects.
 
     Args:
         features: The length.
-        argument: The model's arguments that decide about it, for the message.
-
-    Example:
-        >>> Flat(6, "features")(torch.zeros(5, 2, 3)).shape
-        torch.Size([5, 6])
+        argument: The model's argument that decides about it, for the message.
     """
 
     def __init__(self, features: int, argument: str) -> None:
@@ -94,9 +88,27 @@ class Flat(nn.Flatten):
         if vectors.shape[1] != self._features:
             raise ValueError(
                 f"this model takes {self._features} numbers an example here, got {vectors.shape[1]}, from a batch of "
-                f"shape {tuple(x.shape)}: set its {self._argument} to what the data has."
+                f"shape {tuple(x.shape)}: set its `{self._argument}` to what the data has."
             )
         return vectors
+
+
+def hidden_layers(dropout: float, *widths: int) -> list[nn.Module]:
+    """Return linear layers from width to width, each but the last with ReLU and dropout.
+
+    >>> [type(layer).__name__ for layer in hidden_layers(0.5, 8, 4, 2)]
+    ['Linear', 'ReLU', 'Dropout', 'Linear']
+    """
+    number("dropout", dropout, 0, 1)
+    layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
+    for narrow, wide in zip(widths[1:], widths[2:], strict=False):
+        layers += [nn.ReLU(), nn.Dropout(dropout), nn.Linear(narrow, wide)]
+    return layers
+
+
+def convolution(channels: int, maps: int, pool: nn.MaxPool2d, padding: int = 2) -> list[nn.Module]:
+    """Return a convolution of 5x5 with ReLU and pooling."""
+    return [nn.Conv2d(channels, maps, 5, padding=padding), nn.ReLU(), pool]
 
 
 def check_image(channels: int, size: int, smallest: int) -> None:
@@ -110,17 +122,3 @@ def check_sizes(**sizes: int) -> None:
     """Raise unless the sizes of layers can be meant."""
     for name, size in sizes.items():
         whole(name, size, high=100 if name == "layers" else 10**6)
-
-
-def made(network: Callable[[], nn.Module]) -> nn.Module:
-    """Make a network, unless it is larger than can be meant: that shows before it takes any memory.
-
-    >>> made(lambda: nn.Linear(10**6, 10**6))
-    Traceback (most recent call last):
-    ValueError: a model has at most 1000000000 weights, got 1000001000000: make its layers smaller.
-    """
-    with torch.device("meta"):
-        weights = sum(parameter.numel() for parameter in network().parameters())
-    if weights > MOST:
-        raise ValueError(f"a model has at most {MOST} weights, got {weights}: make its layers smaller.")
-    return network()

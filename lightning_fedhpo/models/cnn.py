@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.arguments import number
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
 
 
 class CNN(Classifier):
@@ -18,12 +17,9 @@ class CNN(Classifier):
     Args:
         channels: 1 for grey images, 3 for coloured ones.
         size: Height and width.
-        classes: The number of labels.
         hidden: The width of the hidden layer.
         dropout: Probability of dropping a unit of the hidden layer.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in CNN().parameters())
@@ -44,22 +40,12 @@ class CNN(Classifier):
     ) -> None:
         check_image(channels, size, smallest=4)
         check_sizes(classes=classes, hidden=hidden)
-        number("dropout", dropout, 0, 1)
-        side = size // 2 // 2
-        net = made(
-            lambda: nn.Sequential(
-                nn.Conv2d(channels, 32, 5, padding=2),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(32, 64, 5, padding=2),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                Flat(64 * side * side, "`size`"),
-                nn.Linear(64 * side * side, hidden),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(hidden, classes),
-            )
+        features = 64 * (size // 2 // 2) ** 2
+        net = nn.Sequential(
+            *convolution(channels, 32, nn.MaxPool2d(2)),
+            *convolution(32, 64, nn.MaxPool2d(2)),
+            Flat(features, "size"),
+            *hidden_layers(dropout, features, hidden, classes),
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.arguments import number
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
 
 
 class LeNet(Classifier):
@@ -19,11 +18,8 @@ class LeNet(Classifier):
     Args:
         channels: 1 for grey images, 3 for coloured ones.
         size: Height and width; below 32 the images are padded by two pixels, as the paper pads digits of 28.
-        classes: The number of labels.
         dropout: Probability of dropping a unit of the two hidden linear layers.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in LeNet(channels=1, size=28).parameters())
@@ -43,26 +39,13 @@ class LeNet(Classifier):
     ) -> None:
         check_image(channels, size, smallest=12)
         check_sizes(classes=classes)
-        number("dropout", dropout, 0, 1)
         padding = 2 if size < 32 else 0
-        side = ((size + 2 * padding - 4) // 2 - 4) // 2
-        net = made(
-            lambda: nn.Sequential(
-                nn.Conv2d(channels, 6, 5, padding=padding),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(6, 16, 5),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                Flat(16 * side * side, "`size`"),
-                nn.Linear(16 * side * side, 120),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(120, 84),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(84, classes),
-            )
+        features = 16 * (((size + 2 * padding - 4) // 2 - 4) // 2) ** 2
+        net = nn.Sequential(
+            *convolution(channels, 6, nn.MaxPool2d(2), padding),
+            *convolution(6, 16, nn.MaxPool2d(2), padding=0),
+            Flat(features, "size"),
+            *hidden_layers(dropout, features, 120, 84, classes),
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes
 
 
 class Linear(Classifier):
@@ -12,10 +12,7 @@ class Linear(Classifier):
 
     Args:
         features: The numbers of an input.
-        classes: The number of labels.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in Linear(features=20, classes=5).parameters())
@@ -32,6 +29,6 @@ class Linear(Classifier):
         weight_decay: float = 0.0,
     ) -> None:
         check_sizes(features=features, classes=classes)
-        net = made(lambda: nn.Sequential(Flat(features, "`features`"), nn.Linear(features, classes)))
+        net = nn.Sequential(Flat(features, "features"), nn.Linear(features, classes))
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -10,20 +10,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from lightning_fedhpo.arguments import check_kinds, number
-from lightning_fedhpo.models.classifier import Classifier, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, check_sizes
 
 
 class Characters(nn.Module):
-    """Embed characters, read them in order, and score the one that follows.
-
-    Args:
-        vocabulary: The number of characters.
-        embedding: The length of an embedding.
-        hidden: The width of a layer.
-        layers: The number of layers.
-        dropout: Probability of dropping a unit between layers and before the output.
-        every: Whether to predict after every character, or after the last one only.
-    """
+    """Embed characters, read them in order, and score the one that follows."""
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float, every: bool) -> None:
         super().__init__()
@@ -53,9 +44,7 @@ class LSTM(Classifier):
         every: Whether every character of the text has its next one as its label, of shape (texts, length), or only the
             last, of shape (texts,).
         dropout: Probability of dropping a unit between layers and before the output.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> import torch
@@ -79,6 +68,6 @@ class LSTM(Classifier):
         check_kinds(LSTM, locals())
         check_sizes(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
         number("dropout", dropout, 0, 1)
-        net = made(lambda: Characters(vocabulary, embedding, hidden, layers, dropout, every))
+        net = Characters(vocabulary, embedding, hidden, layers, dropout, every)
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.arguments import number
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, made
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, hidden_layers
 
 
 class MLP(Classifier):
@@ -13,12 +12,9 @@ class MLP(Classifier):
 
     Args:
         features: The numbers of an input.
-        classes: The number of labels.
         hidden: The width of the hidden layer.
         dropout: Probability of dropping a hidden unit.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in MLP().parameters())
@@ -37,15 +33,6 @@ class MLP(Classifier):
         weight_decay: float = 0.0,
     ) -> None:
         check_sizes(features=features, classes=classes, hidden=hidden)
-        number("dropout", dropout, 0, 1)
-        net = made(
-            lambda: nn.Sequential(
-                Flat(features, "`features`"),
-                nn.Linear(features, hidden),
-                nn.ReLU(),
-                nn.Dropout(dropout),
-                nn.Linear(hidden, classes),
-            )
-        )
+        net = nn.Sequential(Flat(features, "features"), *hidden_layers(dropout, features, hidden, classes))
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

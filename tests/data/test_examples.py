@@ -87,20 +87,14 @@ def test_batches_are_those_of_a_dataloader(name: str) -> None:
     data = FederatedData(DATASETS[name], Iid(4), seed=3)
     for split in ("train", "val", "test"):
         rows = data.indices(2, split).tolist()
-        loader = DataLoader(Subset(data.dataset(split), rows), batch_size=5)
         examples = data.examples(2, split)
         assert len(examples) == len(rows)
-        for number, expected in enumerate(loader):
+        batches = list(examples.batches(torch.arange(len(rows)), 5, -(-len(rows) // 5)))
+        for number, expected in enumerate(DataLoader(Subset(data.dataset(split), rows), batch_size=5)):
             start, stop = 5 * number, min(5 * number + 5, len(rows))
             assert same(examples.take(torch.arange(start, stop)), expected)
             assert same(examples.slice(start, stop), expected)
-
-
-@pytest.mark.parametrize("name", ["items", "subset", "stack", "at once", "list"])
-def test_all_kinds_give_the_same_batches(name: str) -> None:
-    positions = torch.tensor([7, 0, 3])
-    expected = FederatedData((X, Y), Iid(4)).examples(1).take(positions)
-    assert same(FederatedData(DATASETS[name], Iid(4)).examples(1).take(positions), expected)
+            assert same(batches[number], expected)
 
 
 def test_tensors_elsewhere_are_indexed_from_here() -> None:
@@ -110,40 +104,17 @@ def test_tensors_elsewhere_are_indexed_from_here() -> None:
     assert (features.shape, features.device.type, labels.device.type) == ((2, 3), "meta", "cpu")
 
 
-def test_the_pool_gives_single_examples_too() -> None:
-    data = FederatedData((X, Y), Iid(4))
-    loader = data.val_dataloader()
-    assert isinstance(loader, DataLoader)
-    assert same(loader.dataset[3], (X[data.order("val")[3]], Y[data.order("val")[3]]))
-
-
 @pytest.mark.parametrize("name", DATASETS)
 def test_pooled_loaders_cover_every_client(name: str) -> None:
     data = FederatedData(DATASETS[name], Iid(4), batch_size=7, eval_batch_size=5)
-    before = torch.get_rng_state()
-    for loader, split, size in ((data.train_dataloader(), "train", 7), (data.val_dataloader(), "val", 5)):
-        assert isinstance(loader, DataLoader)
-        plain = DataLoader(Subset(data.dataset(split), data.order(split).tolist()), batch_size=size)
-        batches, expected = list(loader), list(plain)
-        assert len(batches) == len(loader) == len(expected)
-        if split == "val":
-            assert all(same(a, b) for a, b in zip(batches, expected, strict=True))
-        first, wanted = ([features(batch) for batch in run] for run in (batches, expected))
-        assert torch.equal(torch.cat(first).sort(dim=0).values, torch.cat(wanted).sort(dim=0).values)
-        if split == "train":
-            assert not torch.equal(torch.cat(first), torch.cat(wanted))
-    torch.set_rng_state(before)
-    next(iter(data.train_dataloader()))
+    plain = DataLoader(Subset(data.dataset("val"), data.order("val").tolist()), batch_size=5)
+    expected, before = list(plain), torch.get_rng_state()
+    assert all(same(a, b) for a, b in zip(data.val_dataloader(), expected, strict=True))
+    shuffled, again = (torch.cat([features(batch) for batch in data.train_dataloader()]) for _ in range(2))
+    in_order = torch.cat([features(data.examples(client).slice(0, 12)) for client in range(4)])
+    assert torch.equal(shuffled, again) and not torch.equal(shuffled, in_order)
+    assert torch.equal(shuffled.sort(dim=0).values, in_order.sort(dim=0).values)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_pooled_training_is_shuffled_by_the_seed() -> None:
-    def firsts(seed: int) -> list[int]:
-        batch = next(iter(FederatedData([torch.arange(N)], Iid(1), fractions=(1, 0, 0), seed=seed).train_dataloader()))
-        return batch[0].tolist()
-
-    assert firsts(0) == firsts(0)
-    assert firsts(0) != firsts(1)
 
 
 def test_batches_are_the_users_to_write_into() -> None:
@@ -182,10 +153,7 @@ def test_ragged_examples_need_a_collate_fn_and_get_it() -> None:
     assert padded.shape == (2, max(len(texts[row]) for row in rows))
     assert labels.tolist() == [row % 2 for row in rows]
 
-
-def test_a_collate_fn_is_used_on_tensors_too() -> None:
-    data = FederatedData((X, Y), Iid(3), collate_fn=len)
-    assert data.examples(0).take(torch.tensor([1, 2, 3])) == 3
+    assert FederatedData((X, Y), Iid(3), collate_fn=len).examples(0).take(torch.tensor([1, 2, 3])) == 3
 
 
 def test_the_hot_path_is_thin() -> None:

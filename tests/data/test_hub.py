@@ -41,15 +41,13 @@ def test_columns_are_found_by_what_they_hold(datasets: Any):
 
 
 def test_a_set_is_loaded_by_its_name(datasets: Any, tmp_path: Path):
-    folder = tmp_path / "digits"
+    folder = tmp_path / "digits"  # datasets reads splits from names: that of tmp_path has "test" in it
+    folder.mkdir()
+    table(datasets, *digits(12)).to_parquet(folder / "train.parquet")
+    table(datasets, *digits(5)).to_parquet(folder / "test.parquet")
     for split, count in (("train", 12), ("test", 5)):
-        folder.mkdir(exist_ok=True)
-        table(datasets, *digits(count)).to_parquet(folder / f"{split}.parquet")
-    parts = read_hub(str(folder), channels=1)
-    for split, count in (("train", 12), ("test", 5)):
-        assert np.array_equal(parts[split].images, digits(count)[0])
-        assert np.array_equal(parts[split].labels, digits(count)[1])
-    assert list(read_hub(str(folder), channels=1, test=False)) == ["train"]
+        part, (images, labels) = read_hub(str(folder), split, channels=1), digits(count)
+        assert np.array_equal(part.images, images) and np.array_equal(part.labels, labels)
 
 
 def test_a_table_without_images_is_refused(datasets: Any):
@@ -64,10 +62,10 @@ def test_without_a_network_the_way_out_is_said(datasets: Any, monkeypatch: pytes
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(ConnectionError, match="Couldn't reach ylecun/mnist. Where the files are .* with `path`"):
-        read_hub("ylecun/mnist", channels=1)
+        read_hub("ylecun/mnist", "train", channels=1)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'lightning-fedhpo\[data\]', or say with `path`"):
-        read_hub("ylecun/mnist", channels=1)
+        read_hub("ylecun/mnist", "train", channels=1)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lightning_fedhpo import Dirichlet, FederatedData, FederatedLoop, FedOpt, FedProx, Fixed, Iid, Reptile
 from lightning_fedhpo.algorithms import FedAvg
-from lightning_fedhpo.data.assignment import Assignment, Partition
+from lightning_fedhpo.data import Assignment, Partition
 from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 
