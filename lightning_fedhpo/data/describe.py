@@ -83,8 +83,8 @@ def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
     owner, label = pairs // classes, pairs % classes
     share = counts / np.bincount(owners, minlength=clients)[owner]
     # Half the sum of |p - q| is the sum of the positive differences, so labels a client lacks need no term.
-    distance = np.bincount(owner, np.maximum(share - overall[label], 0.0), minlength=clients)
-    return distance, np.bincount(owner, minlength=clients)
+    excess = np.maximum(share - overall[label], 0.0)
+    return np.bincount(owner, excess, minlength=clients).astype(np.float64), np.bincount(owner, minlength=clients)
 
 
 def shortened(text: str, width: int = 100) -> str:

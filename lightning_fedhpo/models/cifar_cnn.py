@@ -46,10 +46,10 @@ class CifarCNN(Classifier):
     ) -> None:
         check_image(channels, size, smallest=6)
         check_sizes(classes=classes)
-        pool, features = nn.MaxPool2d(3, stride=2, ceil_mode=True), 64 * (size // 2 // 2) ** 2
+        features = 64 * (size // 2 // 2) ** 2
         net = nn.Sequential(
-            *convolution(channels, 64, pool),
-            *convolution(64, 64, pool),
+            *convolution(channels, 64, pool=3),
+            *convolution(64, 64, pool=3),
             Flat(features, "size"),
             *hidden_layers(dropout, features, 384, 192, classes),
         )

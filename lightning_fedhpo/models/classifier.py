@@ -106,9 +106,10 @@ def hidden_layers(dropout: float, *widths: int) -> list[nn.Module]:
     return layers
 
 
-def convolution(channels: int, maps: int, pool: nn.MaxPool2d, padding: int = 2) -> list[nn.Module]:
-    """Return a convolution of 5x5 with ReLU and pooling."""
-    return [nn.Conv2d(channels, maps, 5, padding=padding), nn.ReLU(), pool]
+def convolution(channels: int, maps: int, padding: int = 2, pool: int = 2) -> list[nn.Module]:
+    """Return a convolution of 5x5, ReLU, and maxima over `pool` x `pool` pixels at every second one."""
+    pooling = nn.MaxPool2d(pool, stride=2, ceil_mode=pool > 2)  # windows that overlap reach over the edge
+    return [nn.Conv2d(channels, maps, 5, padding=padding), nn.ReLU(), pooling]
 
 
 def check_image(channels: int, size: int, smallest: int) -> None:

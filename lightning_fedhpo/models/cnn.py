@@ -42,8 +42,8 @@ class CNN(Classifier):
         check_sizes(classes=classes, hidden=hidden)
         features = 64 * (size // 2 // 2) ** 2
         net = nn.Sequential(
-            *convolution(channels, 32, nn.MaxPool2d(2)),
-            *convolution(32, 64, nn.MaxPool2d(2)),
+            *convolution(channels, 32),
+            *convolution(32, 64),
             Flat(features, "size"),
             *hidden_layers(dropout, features, hidden, classes),
         )

@@ -42,8 +42,8 @@ class LeNet(Classifier):
         padding = 2 if size < 32 else 0
         features = 16 * (((size + 2 * padding - 4) // 2 - 4) // 2) ** 2
         net = nn.Sequential(
-            *convolution(channels, 6, nn.MaxPool2d(2), padding),
-            *convolution(6, 16, nn.MaxPool2d(2), padding=0),
+            *convolution(channels, 6, padding),
+            *convolution(6, 16, padding=0),
             Flat(features, "size"),
             *hidden_layers(dropout, features, 120, 84, classes),
         )
