@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from lightning_fedhpo import algorithms, executors, searches, tuners
+from lightning_fedhpo import algorithms, searches, tuners
 from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt
-from lightning_fedhpo.executors import SequentialExecutor, Vectorized
-from lightning_fedhpo.searches import Search
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.searches import RandomSearch, Search
 from lightning_fedhpo.testing import (
     check_executor,
     check_hyperparameters,
@@ -23,6 +22,7 @@ from lightning_fedhpo.testing import (
     check_suggestions,
     toy_instance,
 )
+from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.tuners import Fixed, Tuner
 from lightning_fedhpo.types import Suggestion
 from tests.algorithms.stateful import Controls
@@ -48,45 +48,37 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
 TUNERS = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(tuners, Tuner)}
-SEARCHES = {kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)}
-ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
-DRAWING = {name: make for name, make in {**TUNERS, **SEARCHES}.items() if name not in ("Fixed", "Replay")}
-
-
-EXECUTORS = {
-    **{kind.__name__: kind() for kind in _exported(executors, object) if not issubclass(kind, SequentialExecutor)},
-    "Vectorized": Vectorized(compile=False),
+SEARCHES = {
+    **{kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)},
+    "per-client": lambda: RandomSearch(toy_space(), budget=8, max_rounds=4, per_client=True),
 }
-"""The exported settings; compiling is tested in tests/executors."""
-del EXECUTORS["Auto"]  # one of the others, as tests/executors/test_choice.py shows
+ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
+SIDE_BY_SIDE = ("FedProx", "FedOpt", "with-state", "FedEx", "SuccessiveHalving")
+VECTORIZED = Vectorized(compile=False)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+def _checks(name: str) -> list[Callable[..., None]]:
+    """Return what a subject is checked for, together, since the whole run is shared."""
+    own = [check_hyperparameters] if name in ALGORITHMS else []
+    own += [check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
+    return [check_same_seed, check_resume, check_nan_survives, check_identity, *own]
+
+
+@pytest.mark.parametrize(("name", "check"), [(name, check) for name in ALL for check in _checks(name)])
+def test_all_keep(name: str, check: Callable[..., None]) -> None:
+    check(ALL[name])
+
+
+@pytest.mark.parametrize("check", [check_resume, check_nan_survives, check_executor])
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_side_by_side(name: str, check: Callable[..., None]) -> None:
+    check(ALL[name], executor=VECTORIZED)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("check", [check_same_seed, check_resume, check_nan_survives, check_executor])
-def test_all_keep(check: Callable[..., None], name: str, executor: str) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "executor: .* never leave the client")
-        check(ALL[name], executor=EXECUTORS[executor])
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_identities(name: str) -> None:
-    check_identity(ALL[name])
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", DRAWING)
-def test_suggestions_stay_in_the_space(name: str, executor: str) -> None:
-    check_suggestions(DRAWING[name], executor=EXECUTORS[executor])
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_hyperparameters_take_effect(name: str, executor: str) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "executor: .* never leave the client")
-        check_hyperparameters(ALGORITHMS[name], executor=EXECUTORS[executor])
+def test_resume_from_every_checkpoint(name: str) -> None:
+    check_resume(ALL[name], every=True)
 
 
 class Forgetful(Tuner):
@@ -153,7 +145,7 @@ class Unsure(FedAvg):
         (check_resume, Forgetful, "the run differs in"),
         (check_same_seed, Global, "the same seed gave two runs"),
         (check_suggestions, Outside, "outside of the space"),
-        (check_nan_survives, Spreads, "the model changed"),
+        (check_nan_survives, Spreads, "nan reached the weights"),
         (check_hyperparameters, Idle, "server 'warmth' has no effect"),
         (check_identity, Unsure, "taken for different ones"),
     ],

@@ -1,7 +1,6 @@
-"""What authors of new tuners, algorithms and searches test theirs with: a toy federation, and the contracts.
+"""Tests for authors of new tuners, algorithms and searches: a toy federation, and the contracts.
 
-Shipped with the package. The contracts are plain functions that raise ``AssertionError``, to be called from any test
-runner with something that makes a new one:
+The contracts are plain functions that raise ``AssertionError``. They take a function that makes a new object:
 
 >>> from lightning_fedhpo import FedProx
 >>> check_resume(lambda: FedProx(mu=0.1))

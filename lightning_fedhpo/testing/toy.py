@@ -1,4 +1,4 @@
-"""A toy federation: data that is generated in no time, a small module, and a Trainer without files and bars."""
+"""A toy federation: generated data, a small module, and a Trainer without files and bars."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ from lightning_fedhpo.loop import FederatedLoop
 
 
 class ToyModule(LightningModule):
-    """A small classifier, trained as most modules are.
-
-    Args:
-        features: Numbers an example.
-        classes: Number of classes.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        dropout: Probability of the dropout layer.
-    """
+    """A small classifier, trained by SGD like most modules."""
 
     def __init__(
         self, features: int = 6, classes: int = 3, lr: float = 0.1, momentum: float = 0.0, dropout: float = 0.0
@@ -76,7 +68,7 @@ def toy_tensors(examples: int = 240, features: int = 6, classes: int = 3, seed: 
 
 
 def toy_data(clients: int = 8, examples: int = 240, batch_size: int = 8, **options: Any) -> FederatedData:
-    """Return a small federation that is generated in no time.
+    """Return a small generated federation.
 
     >>> len(toy_data(clients=4))
     4
@@ -100,7 +92,8 @@ def quiet_trainer(rounds: int, *callbacks: Any, **options: Any) -> Trainer:
 
 def toy_run(rounds: int = 3, *callbacks: Any, **loop: Any) -> tuple[FederatedLoop, Trainer, ToyModule]:
     """Run the toy federation and return the loop, its Trainer and the trained module."""
-    fed = FederatedLoop(**({"cohort": 3} | loop))
+    options: dict[str, Any] = {"cohort": 3, "executor": "sequential"} | loop
+    fed = FederatedLoop(**options)
     module, trainer = ToyModule(), quiet_trainer(rounds, fed, *callbacks)
     trainer.fit(module, datamodule=toy_data())
     return fed, trainer, module

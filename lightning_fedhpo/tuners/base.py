@@ -1,4 +1,4 @@
-"""What decides, inside an arm, with which configuration each client trains."""
+"""The base of tuners, which decide with which configuration each client trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, 
 
 
 def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
-    """Refuse to stand in a Trainer that would train as if the callback were not there."""
+    """Refuse a Trainer without a ``FederatedLoop``: it would train as if the callback were not there."""
     if stage == "fit" and not any(getattr(other, "is_federated_loop", False) for other in trainer.callbacks):
         name = type(callback).__name__
         raise MisconfigurationException(
@@ -29,9 +29,22 @@ class Tuner(Callback):
     """Base of all tuners: suggests, observes, evolves.
 
     The loop calls :meth:`suggest` for every live arm at the start of a round, :meth:`receive` for every result,
-    :meth:`observe` for every live arm after its aggregation, and :meth:`evolve` once for all of them, after the search
-    has taken arms out. A tuner keeps its state per arm, saves all of it in
-    ``state_dict``, and draws from ``seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)`` alone.
+    :meth:`observe` for every live arm after its aggregation, and :meth:`evolve` once for all arms, after the search
+    has taken arms out. A tuner keeps its state per arm, saves all of it in ``state_dict``, and draws from
+    ``seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)`` alone.
+
+    Attributes:
+        space: The space that configurations are drawn from; None for a tuner that sets values of its own.
+        client_names: The client hyperparameters that the tuner sets; checked before the first round.
+        server_names: The server hyperparameters that the tuner changes during the run; checked likewise.
+        settings: Names of the constructor's arguments that a checkpoint must agree with.
+        needs_scores: Whether the tuner learns from clients' scores, so that a monitor is needed.
+        needs_before: Whether clients have to be scored before they train, too.
+        needs_everyone: Whether all clients of the federation have to take part in every round.
+        lists_values: Whether the space has to list every hyperparameter's values, by ``Choice``.
+        repeats: How many jobs each client of a cohort has in a round. They follow one another in :meth:`suggest`.
+        models_received: How many models a client receives and scores per job beside its own, for the ledger.
+        leader: The number of the best arm; the loop sets it.
 
     Example:
         >>> class Alternate(Tuner):  # even rounds one epoch, odd rounds two
@@ -41,50 +54,32 @@ class Tuner(Callback):
     """
 
     space: SearchSpace | None = None
-    """What it draws from; a tuner without one sets values of its own."""
-
     client_names: Sequence[str] = ()
-    """The client hyperparameters that this tuner sets, bound and checked before the first round."""
-
     server_names: Sequence[str] = ()
-    """The server hyperparameters that this tuner changes as it goes, checked before the first round."""
-
+    settings: Sequence[str] = ()
     needs_scores: bool = False
-    """Whether it learns from scores, so that there has to be a monitor."""
-
     needs_before: bool = False
-    """Whether clients have to be scored before they train, too."""
-
+    needs_everyone: bool = False
+    lists_values: bool = False
+    repeats: int = 1
+    models_received: int = 0
     leader: int | None = None
-    """The number of the best arm, kept by the loop."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a Trainer without the loop that asks a tuner."""
+        """Refuse a Trainer without a ``FederatedLoop``."""
         check_beside_loop(self, trainer, stage)
 
     def reset(self) -> None:
-        """Forget earlier runs: called where a new one begins, and not where one goes on."""
-
-    repeats: int = 1
-    """How many jobs each client of a cohort has in a round, one after another in what :meth:`suggest` is asked for."""
-
-    needs_everyone: bool = False
-    """Whether all clients of the federation have to take part in every round."""
-
-    lists_values: bool = False
-    """Whether its space has to list every hyperparameter's values, by ``Choice``."""
-
-    models_received: int = 0
-    """How many models a client receives, and scores, for each job beside the one it trains: the ledger counts that."""
+        """Forget earlier runs. Called when a new run begins, and not when one is resumed or continued."""
 
     def plan(self, plan: RunPlan) -> None:
-        """Learn what the run will be, before its first round, and refuse what does not fit."""
+        """Take the run's measures before its first round, and refuse a run that does not fit."""
 
     def rehearse(self, arm: Arm) -> None:
-        """Try what a round will take on an arm that nobody has trained, and raise what would go wrong."""
+        """Try what a round needs on an untrained arm, and raise what would go wrong."""
 
     def server(self, arm: int, seed: int) -> Config:
-        """Return what is set for the server of a new arm; a search draws the rest."""
+        """Return the server values that are set for a new arm; a search draws the others."""
         return {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
@@ -92,56 +87,56 @@ class Tuner(Callback):
         return [Suggestion({}) for _ in cohort]
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
-        """Look at a client's result while its tensors live, and return what :meth:`observe` is to have of them.
+        """Look at a client's finite result while its tensors live, and return what :meth:`observe` needs of them.
 
-        It comes back as ``result.received``, on every process of the run. Called for every result that is finite.
+        It comes back as ``result.received``, on every process of the run.
         """
         return None
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
-        """Learn from what an arm's clients sent back; their models are aggregated by now."""
+        """Learn from the results of an arm's clients, after their models are aggregated."""
 
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
-        """Act between the arms that the search has left alive: ``arm.become`` makes one a copy of another."""
+        """Act between the live arms, for instance by ``arm.become``, which makes an arm a copy of another one."""
 
     def best(self, arm: Arm) -> Config:
         """Return the client configuration to deploy."""
         return {}
 
     def clients(self, arm: Arm) -> Sequence[Config]:
-        """Return each client's own configuration to deploy, by its number; nothing where :meth:`best` is for all."""
+        """Return each client's configuration to deploy, by number; empty where :meth:`best` is for all."""
         return ()
 
     def deployed(self, arm: Arm, client: int, seed: int) -> Config:
-        """Return the client configuration that one client is tested with: :meth:`best`, unless it is drawn."""
+        """Return the configuration that a client is tested with."""
         return self.best(arm)
 
     def trial(self, seed: int) -> Config:
-        """Return a configuration as this tuner may suggest it, to try the module with before the first round."""
+        """Return a configuration for the dry run."""
         return {} if self.space is None else self.space.sample(seeding.rng(seed, seeding.SPACE, round=1), "client")
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return two values of a hyperparameter that ought to make a difference, or None where there is one only."""
+        """Return two values of a hyperparameter that must make a difference; None where there is only one."""
         return None if self.space is None else self.space.ends(name)
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
-        """Return the values by which to find out whether all values of a hyperparameter can be set."""
+        """Return the extreme values of a hyperparameter, which are checked before the first round."""
         return self.space.edges(name, part) if self.space is not None and name in self.space.part(part) else ()
 
     def tables(self) -> dict[str, Table]:
-        """Return tables of the tuner's own, by name: they are logged, and written into the run's folder."""
+        """Return the tuner's own tables by name, to be logged and written into the run's folder."""
         return {}
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
-        """Return what is logged of an arm's state, by key."""
+        """Return the logged figures of an arm's state, by key."""
         return {}
 
     def candidates(self, arm: Arm) -> Mapping[str, Any]:
-        """Return what is behind the numbered figures of an arm, by number."""
+        """Return the configurations of an arm by the number under which figures and jobs name them."""
         return {}
 
     def configurations(self, arm: Arm) -> list[dict[str, Any]]:
-        """Return what is behind the numbered figures of an arm as rows of a table, with its probability by now."""
+        """Return a row for each of an arm's candidates, with its present probability."""
         candidates = self.candidates(arm)
         figures = self.figures(arm) if candidates else {}
         return [
@@ -155,8 +150,17 @@ class Tuner(Callback):
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""
-        return {"name": type(self).__name__, "client": list(self.client_names)}
+        space = {} if self.space is None else {"space": self.space.to_dict()}
+        settings = {name: getattr(self, name) for name in self.settings}
+        return {"name": type(self).__name__, "client": list(self.client_names), **space, **settings}
 
 
 class Untuned(Tuner):
-    """What stands in where no tuner is given: every client trains with the module's own hyperparameters."""
+    """The tuner of a run without one: every client trains with the module's own hyperparameters."""
+
+
+def check_client_part(tuner: Tuner, space: SearchSpace) -> None:
+    """Refuse a space without client hyperparameters."""
+    if not space.client:
+        name = type(tuner).__name__
+        raise ValueError(f"`space` must be a SearchSpace with a client part: {name} tunes client hyperparameters.")

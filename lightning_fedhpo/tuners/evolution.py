@@ -1,8 +1,7 @@
 """The mathematics of FedPop: how hyperparameters are perturbed, and how perturbations fade.
 
-Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", equations 3 and 4. A perturbed value that
-leaves the space is put at its edge, which the paper leaves open; options without an order have no neighbours and are
-kept.
+Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", equations 3 and 4. The paper leaves open that a
+perturbed value outside of the space is clipped, and that options without an order stay as they are.
 """
 
 from __future__ import annotations
@@ -32,27 +31,26 @@ def annealed(start: float, rounds: int, total: int) -> float:
 def evolved(
     dimensions: Dimensions, config: Mapping[str, Any], epsilon: float, resample: float, draw: np.random.Generator
 ) -> dict[str, Any]:
-    """Return a perturbed configuration: each value near its own, or drawn anew with the probability ``resample``.
+    """Return a perturbed configuration: each value is near the old one, or drawn anew with probability ``resample``.
 
-    Each hyperparameter takes two random numbers, so that a change to one moves no other one's.
+    Every hyperparameter takes two random numbers, so that a new one does not move the draws of those before it.
     """
     found = {}
     for name, dimension in dimensions.items():
         chance, fraction = draw.random(), draw.random()
-        if chance < resample:
-            found[name] = dimension.quantile(fraction)
-        else:
-            value = config[name]  # an algorithm's default may lie outside
-            near = value if value in dimension else dimension.clip(value)
-            found[name] = neighbour(dimension, near, epsilon, fraction)
+        value = config[name]
+        if value not in dimension:  # an algorithm's default
+            value = dimension.clip(value)
+        drawn_anew = chance < resample
+        found[name] = dimension.quantile(fraction) if drawn_anew else neighbour(dimension, value, epsilon, fraction)
     return found
 
 
 def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: float) -> Any:
     """Return a value near another one (equation 3), for a fraction that is uniform in [0, 1).
 
-    Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options are the value
-    itself or one of the two that are ``round((b - a) epsilon)`` steps away, one step at least.
+    Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options move by
+    ``round((b - a) epsilon)`` steps, at least one, down or up, or not at all.
 
     >>> neighbour(Float(0.0, 10.0), 5.0, epsilon=0.1, fraction=0.75), neighbour(Float(0.0, 10.0), 9.9, 0.1, 0.99)
     (5.5, 10.0)
@@ -83,13 +81,12 @@ def _float(dimension: Float, value: float, epsilon: float, fraction: float) -> f
     ends = dimension.low, dimension.high, value
     low, high, middle = (math.log10(end) for end in ends) if dimension.log else ends
     moved = middle + (high - low) * epsilon * (2 * fraction - 1)
-    # Cut off before the power is taken, which may overflow.
-    moved = min(max(moved, low), high)
+    moved = min(max(moved, low), high)  # before the power, which may overflow
     return dimension.clip(10.0**moved if dimension.log else moved)
 
 
 def inside(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with every value moved into the ball around a base.
+    """Return a configuration with every value clipped to the ball around a base.
 
     >>> near = {"lr": Float(0.1, 0.2), "act": Choice(["relu"])}
     >>> inside(near, {"lr": 0.7, "act": "gelu"}, base={"lr": 0.15, "act": "relu"})

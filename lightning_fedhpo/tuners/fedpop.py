@@ -1,11 +1,10 @@
-"""FedPop: arms are a population that evolves, and inside each arm the configurations of a round's clients do.
+"""FedPop: a population of arms evolves, and so do the configurations of the clients inside each arm.
 
 Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", 2023; the mathematics is in :mod:`.evolution`.
-Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; an arm that is replaced takes over
-the server optimizer's state with the weights, cloned; nothing is replaced after an arm's last round; a score that is
-not finite is the worst, and nobody takes over from it. The ball around an arm's configuration is one interval per
-hyperparameter, of the width that perturbations have at first. Its authors' program differs from the paper in many ways:
-see ``recipes/fedpop``.
+Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; a replaced arm also copies the
+server optimizer's state; no arm is replaced after its last round; a score that is not finite is the worst, and is never
+copied from. The ball around an arm's configuration is one interval per hyperparameter, as wide as the first
+perturbations. The authors' program differs from the paper in many ways: see ``recipes/fedpop``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.scores import best_and_worst, discounted
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.base import Tuner, check_client_part
 from lightning_fedhpo.tuners.evolution import annealed, evolved, inside
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
@@ -36,9 +35,9 @@ class Member:
     """An arm of the population.
 
     Attributes:
-        base: The clients' hyperparameters, beta^0.
-        slots: Those of each place in the cohort, all near the base.
-        parent: The arm that it has become a copy of in this round.
+        base: The clients' configuration, beta^0.
+        slots: The configuration of each place in the cohort, in the ball around the base.
+        parent: The arm that it was replaced by in this round.
     """
 
     base: dict[str, Any]
@@ -49,15 +48,15 @@ class Member:
 class FedPop(Tuner):
     """Evolve client and server hyperparameters while the models are trained.
 
-    Inside :class:`~lightning_fedhpo.RandomSearch` or :class:`~lightning_fedhpo.SuccessiveHalving`, whose arms are the
+    The arms of :class:`~lightning_fedhpo.RandomSearch` or :class:`~lightning_fedhpo.SuccessiveHalving` are the
     population.
 
     Args:
-        space: Both its parts are tuned. A search beside it draws the first server values.
-        levels: ``"g"`` replaces the worst arms by perturbed copies of the best, ``"l"`` does so with the
-            configurations of a cohort's places inside each arm; both, one or none.
-        interval: Rounds between two replacements of arms: a number of rounds, or below one a part of the longest arm's.
-        rho: One of so many is replaced, by one of as many best.
+        space: Both its parts are tuned. The search draws the first server values.
+        levels: ``"g"`` replaces the worst arms by perturbed copies of the best; ``"l"`` does the same to the
+            configurations of a cohort's places inside each arm. Both, one or none.
+        interval: Rounds between two replacements of arms; below one, as a part of the longest arm's rounds.
+        rho: The worst 1/rho are replaced by copies of the best 1/rho.
         epsilon: How far values are perturbed at first, as a part of the space.
         resample: The probability with which a value is drawn anew instead, at first.
         discount: Weight of a round's score relative to the next one's when arms are compared.
@@ -68,6 +67,8 @@ class FedPop(Tuner):
         >>> FedPop(space, interval=5).client_names
         ('lr',)
     """
+
+    settings = ("levels", "interval", "rho", "epsilon", "resample", "discount")
 
     def __init__(
         self,
@@ -80,10 +81,9 @@ class FedPop(Tuner):
         discount: float = 0.9,
     ) -> None:
         check_kinds(FedPop, locals())
-        if not space.client:
-            raise ValueError("`space` must be a SearchSpace with a client part: FedPop tunes client hyperparameters.")
+        check_client_part(self, space)
         self.space: SearchSpace = space
-        self.levels = tuple(levels)
+        self.levels = list(levels)
         self.interval = number("interval", interval, above=0)
         if interval >= 1 and interval != int(interval):
             raise ValueError(f"`interval` must be whole rounds, or a part of the run below 1, got {interval}.")
@@ -98,27 +98,24 @@ class FedPop(Tuner):
         self._used: dict[int, int] = {}
         self.reset()
 
-    # ------------------------------------------------------------------ the tuner's part of a round
-
     def reset(self) -> None:
         """Forget every arm."""
         self._members: dict[int, Member] = {}
         self._lineage: list[dict[str, Any]] = []
 
     def plan(self, plan: RunPlan) -> None:
-        """Learn how long the longest arm is, which the interval and the fading are parts of."""
-        rounds = plan.rounds
+        """Take the rounds of the longest arm, over which perturbations fade."""
         if not self.levels:
             return
-        if rounds is None:
+        if plan.rounds is None:
             raise MisconfigurationException(
                 "FedPop's perturbations fade over the rounds of an arm, which Trainer(max_epochs=-1) without a search "
                 "leaves open: set max_epochs."
             )
-        if "g" in self.levels and 1 <= self.interval >= rounds:
+        if "g" in self.levels and 1 <= self.interval >= plan.rounds:
             raise MisconfigurationException(
-                f"`interval` must be within the run, got {self.interval} with arms of {rounds} rounds: no arm would "
-                "ever be replaced. Shorten it, or give a part such as interval=0.1."
+                f"`interval` must be within the run, got {self.interval} with arms of {plan.rounds} rounds: no arm "
+                "would ever be replaced. Shorten it, or give a part such as interval=0.1."
             )
         compared = {"g": ("arms", plan.arms), "l": ("of a cohort's places", plan.cohort)}
         for level in self.levels:
@@ -128,7 +125,7 @@ class FedPop(Tuner):
                     f"FedPop(rho={self.rho}) replaces one of {self.rho} {what}, and the run has {count}: none will be "
                     f"replaced. Take more of them, or leave level {level!r} out."
                 )
-        self._rounds = rounds
+        self._rounds = plan.rounds
 
     @property
     def every(self) -> int:
@@ -136,7 +133,7 @@ class FedPop(Tuner):
         return int(self.interval) if self.interval >= 1 else max(1, round(self.interval * self._rounds))
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Give each place of the cohort its own configuration."""
+        """Suggest each place of the cohort its own configuration."""
         member = self._member(arm.index, context.seed)
         member.parent = None
         if "l" not in self.levels:
@@ -153,7 +150,7 @@ class FedPop(Tuner):
         if "l" not in self.levels:
             return
         member = self._members[arm.index]
-        scores = dict.fromkeys(range(self._used[arm.index]), math.inf)  # who was left out of the round is the worst
+        scores = dict.fromkeys(range(self._used[arm.index]), math.inf)  # a client that was left out is the worst
         for result in results:
             place = result.job.index or 0
             if result.score_after is None:
@@ -190,8 +187,6 @@ class FedPop(Tuner):
         member = self._members.get(arm.index)
         return {} if member is None else member.base
 
-    # ------------------------------------------------------------------ what users see
-
     @property
     def lineage(self) -> Table:
         """Who came from whom: a row for every arm that was replaced, with its new values and those of its parent."""
@@ -210,11 +205,11 @@ class FedPop(Tuner):
         return "\n".join(lines) or "no arm was replaced"
 
     def tables(self) -> dict[str, Table]:
-        """Return the lineage, to be logged and written down."""
+        """Return the lineage."""
         return {"lineage": self.lineage} if self._lineage else {}
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
-        """Return the arm that it comes from in this round, its own number where it went on, and the perturbations."""
+        """Return the arm's parent in this round, which is its own number if it was not replaced, and epsilon."""
         if not self.levels:
             return {}
         parent = self._members[arm.index].parent
@@ -227,18 +222,6 @@ class FedPop(Tuner):
         """Return the configuration of every place in the cohort."""
         member = self._members.get(arm.index)
         return {} if member is None else {str(place): slot for place, slot in enumerate(member.slots)}
-
-    def identity(self) -> dict[str, Any]:
-        """Return the space and the settings."""
-        settings = ("interval", "rho", "epsilon", "resample", "discount")
-        return {
-            "name": "FedPop",
-            "space": self.space.to_dict(),
-            "levels": list(self.levels),
-            **{name: getattr(self, name) for name in settings},
-        }
-
-    # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's configurations, and the lineage."""
@@ -259,7 +242,7 @@ class FedPop(Tuner):
         self._lineage = [dict(row) for row in state_dict["lineage"]]
 
     def _member(self, arm: int, seed: int) -> Member:
-        """Return an arm's configurations; at first those that the search alone would draw for it."""
+        """Return an arm's configurations; a new arm has the base that the search alone would draw for it."""
         if arm not in self._members:
             draw = seeding.rng(seed, seeding.SPACE, arm=arm)
             self.space.sample(draw, "server")
@@ -280,13 +263,9 @@ def _short(value: Any) -> str:
 
 
 def _birth(
-    number: int,
-    arm: int,
-    parent: int,
-    server: tuple[Config, Config],
-    client: tuple[Config, Config],
+    number: int, arm: int, parent: int, server: tuple[Config, Config], client: tuple[Config, Config]
 ) -> dict[str, Any]:
-    """Return a row of the lineage; the pairs are values of the parent, and of its perturbed copy."""
+    """Return a row of the lineage; the pairs are the values of the parent and of its perturbed copy."""
     row: dict[str, Any] = {"round": number, "arm": arm, "parent": parent}
     for side, (old, new) in (("server", server), ("client", client)):
         for name in new:

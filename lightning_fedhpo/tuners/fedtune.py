@@ -1,11 +1,11 @@
-"""FedTune: every client learns its own configuration, by what its model adds to the server's validation loss.
+"""FedTune: every client learns its own configuration, by its model's effect on the server's validation loss.
 
 "FedTune: Differentiable Hyperparameter Optimization for Personalized Federated Learning", under review; the mathematics
-is in :mod:`.policy`, the loss of the clients' weighted outputs in :mod:`.ensemble`. Deviations: the
-distributions are kept as logits; the buffer of global models is bounded; a decision whose client diverged has no
-output, and counts as much against itself as the round's largest derivative. ``credit="federated"`` is ours, for those
-who have no data on the server: the loss is that of all clients' validation examples, for which every client would have
-to evaluate every model. The ledger counts their way.
+is in :mod:`.fedtune_policy`, the loss of the clients' weighted outputs in :mod:`.ensemble_loss`. Deviations: steps are
+taken on logits; the buffer of global models is bounded; a client that diverged has no output, so its decision gets the
+round's largest derivative against it. ``credit="federated"`` is ours, for runs without data on the server: the loss is
+that of all clients' validation examples, for which every client would have to evaluate every model. The ledger counts
+the bytes that this takes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
-from lightning_fedhpo.tuners import policy
-from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.tuners.ensemble import Ensemble, finite
-from lightning_fedhpo.tuners.learner import Learner
+from lightning_fedhpo.tuners import fedtune_policy as policy
+from lightning_fedhpo.tuners.base import Tuner, check_client_part
+from lightning_fedhpo.tuners.ensemble_loss import Ensemble, finite
+from lightning_fedhpo.tuners.fedtune_state import FedTuneState
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
@@ -34,33 +34,35 @@ from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, 
 class FedTune(Tuner):
     """Learn a distribution over shared candidates for every client of the federation.
 
-    Every client takes part in every round, so that the cohort has to be the federation. It works best with
-    ``FederatedLoop(target="server", retrain=...)``: the configurations that are found are trained anew.
+    Every client takes part in every round, so the cohort has to be the federation. It works best with
+    ``FederatedLoop(target="server", retrain=...)``, which trains with the found configurations from the start.
 
     Args:
         space: The product of its client part's :class:`~lightning_fedhpo.Choice` dimensions are the candidates.
-        lr: The step size of the policy. With ``"sgd"`` it is large, since derivatives are small, about the loss divided
-            by the number of clients; ``"adam"`` wants about 0.1.
+        lr: The step size of the policy. With ``"sgd"`` it is large, since derivatives are about the loss divided by the
+            number of clients; with ``"adam"`` about 0.1.
         optimizer: ``"sgd"`` takes the plain steps of the paper's equation 11, ``"adam"`` those of DSNAS.
         credit: Where credits come from: the ``"server"``'s validation examples, or all clients' (``"federated"``).
         buffer: Which global model a joint configuration begins from: its own (``"joint"``), that of the ``"nearest"``
             one, or one model that is ``"shared"`` by all.
-        capacity: How many global models are kept; the least recently used goes.
+        capacity: How many global models are kept; the least recently used is dropped.
         relaxation: ``"one-hot"`` trains the candidate that was drawn for a client, ``"concrete"`` all of them, weighted
             by a soft sample (equations 5 to 7), for few clients and candidates.
         temperature: Of the soft sample.
-        center: Take the mean of all derivatives off, which is that of the ensemble's scale.
+        center: Subtract the mean of all derivatives, which is the derivative of the ensemble's scale.
         loss: The name of the loss that credits are derivatives of; the monitored one by default.
 
     Example:
         >>> from lightning_fedhpo import Choice, SearchSpace
         >>> space = SearchSpace(client={"lr": Choice([0.1, 0.01]), "weight_decay": Choice([0.0, 1e-3, 1e-2])})
-        >>> len(FedTune(space).candidates_)
+        >>> len(FedTune(space).configs)
         6
     """
 
     needs_everyone = True
     lists_values = True
+    _ensemble: Ensemble
+    settings = ("lr", "optimizer", "credit", "buffer", "capacity", "relaxation", "temperature", "center", "loss")
 
     def __init__(
         self,
@@ -76,8 +78,7 @@ class FedTune(Tuner):
         loss: str | None = None,
     ) -> None:
         check_kinds(FedTune, locals())
-        if not space.client:
-            raise ValueError("`space` must be a SearchSpace with a client part: FedTune tunes client hyperparameters.")
+        check_client_part(self, space)
         for name, dimension in space.client.items():
             if not isinstance(dimension, Choice):
                 raise ValueError(
@@ -101,20 +102,17 @@ class FedTune(Tuner):
         self.loss = loss
         self.client_names = tuple(space.client)
         options = [dimension.options for dimension in space.client.values() if isinstance(dimension, Choice)]
-        self.candidates_ = [dict(zip(space.client, values, strict=True)) for values in product(*options)]
-        self.repeats = len(self.candidates_) if relaxation == "concrete" else 1
+        self._candidates = [dict(zip(space.client, values, strict=True)) for values in product(*options)]
+        self.repeats = len(self._candidates) if relaxation == "concrete" else 1
         self._clients, self._monitor = 0, ""
-        self._ensemble: Ensemble | None = None
         self.reset()
-
-    # ------------------------------------------------------------------ the tuner's part of a round
 
     def reset(self) -> None:
         """Forget every arm."""
-        self._learners: dict[int, Learner] = {}
+        self._arms: dict[int, FedTuneState] = {}
 
     def plan(self, plan: RunPlan) -> None:
-        """Refuse a run in which not all clients take part, or in which there is nothing to take credits from."""
+        """Refuse a run in which not all clients take part, or that has no examples to take credits from."""
         if plan.cohort != plan.clients:
             raise MisconfigurationException(
                 f"FedTune trains every client in every round, got a cohort of {plan.cohort} and a federation of "
@@ -146,94 +144,78 @@ class FedTune(Tuner):
         self._ensemble = Ensemble(validation)
 
     def rehearse(self, arm: Arm) -> None:
-        """Take the derivative of a single model's loss: what cannot be done is found before the first round."""
-        ensemble = self._evaluator()
-        ensemble.derivative([ensemble.outputs_of(arm)], torch.ones(1, dtype=torch.float64), self._monitor)
+        """Take the derivative of a single model's loss, to find a module without one before the first round."""
+        outputs = self._ensemble.outputs_of(arm)
+        self._ensemble.derivative([outputs], torch.ones(1, dtype=torch.float64), self._monitor)
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Draw every client's candidate, and give the arm the model of that joint configuration."""
-        learner = self._learner(arm)
-        learner.cohort = list(cohort[:: self.repeats])
+        """Draw every client's candidate, and load the model of that joint configuration into the arm."""
+        state = self._state(arm)
+        state.cohort = list(cohort[:: self.repeats])
         draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)
         if self.relaxation == "concrete":
-            learner.decided = policy.relaxed(learner.logits, draw.random(learner.logits.shape), self.temperature)
-            every = range(len(self.candidates_))
-            weights = [(client, place) for client in learner.cohort for place in every]
+            state.decided = policy.relaxed(state.logits, draw.random(state.logits.shape), self.temperature)
+            weights = state.decided.tolist()
             return [
-                Suggestion(self.candidates_[place], place, float(learner.decided[client, place]))
-                for client, place in weights
+                Suggestion(config, place, weights[client][place])
+                for client in state.cohort
+                for place, config in enumerate(self._candidates)
             ]
-        learner.decided = np.array(policy.drawn(learner.logits, draw.random(self._clients)), dtype=np.float64)
-        learner.buffer.fetch(arm, self._key(learner))
-        places = [int(learner.decided[client]) for client in cohort]
-        return [Suggestion(self.candidates_[place], place) for place in places]
+        state.decided = np.array(policy.drawn(state.logits, draw.random(self._clients)), dtype=np.float64)
+        state.buffer.fetch(arm, state.joint)
+        places = [state.joint[client] for client in cohort]
+        return [Suggestion(self._candidates[place], place) for place in places]
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
-        """Keep what the client's model gives for the validation examples, where that is finite."""
-        outputs = self._evaluator().outputs(result)
+        """Keep the client's outputs for the validation examples, if they are finite."""
+        outputs = self._ensemble.outputs(result)
         return {"outputs": outputs} if finite(outputs) else None
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Keep the new global model, and step every policy against its decision's derivative (equation 11)."""
-        learner = self._learner(arm)
+        state = self._state(arm)
         if self.relaxation == "one-hot":
-            learner.buffer.store(arm, self._key(learner))
-        learner.credits = np.full(self._clients, np.nan)
+            state.buffer.store(arm, state.joint)
+        state.credits = np.full(self._clients, np.nan)
         told = [result for result in results if result.received is not None]
-        if not told or learner.decided is None:
-            return
-        slopes = self._slopes(told)
-        if not np.isfinite(slopes).all():  # the loss of finite outputs is beyond the range of numbers
-            return
-        if self.relaxation == "concrete":
-            gradient = self._relaxed_gradient(learner, told, slopes)
-        else:
-            gradient = self._policy_gradient(learner, told, slopes)
-        learner.step(gradient, self.lr, self.optimizer)
+        slopes = self._slopes(told) if told else np.full(1, np.nan)
+        if np.isfinite(slopes).all():  # the loss of finite outputs may overflow
+            state.step(self._gradient(state, told, slopes), self.lr, self.optimizer)
 
     def _slopes(self, told: Sequence[ClientResult]) -> policy.Array:
-        """Return the loss's derivative with respect to each model's weight in the ensemble, at one."""
+        """Return the derivative of the loss with respect to each model's dummy factor of one (equation 10)."""
         examples = np.array([result.train_examples for result in told], dtype=np.float64)
         shares = examples / (examples * [result.job.weight for result in told]).sum()
         outputs = [result.received["outputs"] for result in told if result.received is not None]
         weights = torch.from_numpy(shares * [result.job.weight for result in told])
-        _, slopes = self._evaluator().derivative(outputs, weights, self._monitor)
-        found: policy.Array = self._sign * shares * slopes.numpy()
-        return found
+        derivative = self._ensemble.derivative(outputs, weights, self._monitor).numpy()
+        return self._sign * shares * derivative  # type: ignore[no-any-return]  # numpy's operators are
 
-    def _policy_gradient(self, learner: Learner, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
+    def _gradient(self, state: FedTuneState, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
+        """Note every client's credit, and return the gradient on the logits."""
+        concrete = self.relaxation == "concrete"
         slopes = policy.centred(slopes) if self.center else slopes
-        every = np.zeros(self._clients)
-        every[learner.cohort] = np.abs(slopes).max()  # who diverged has no output to take a derivative of
-        every[[result.job.client for result in told]] = slopes
-        learner.credits[learner.cohort] = -every[learner.cohort]
-        decided = learner.decided if learner.decided is not None else np.zeros(0)
-        return policy.policy_gradient(learner.logits, decided.astype(int), every)
-
-    def _relaxed_gradient(self, learner: Learner, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
-        sample = learner.decided if learner.decided is not None else learner.logits
-        every = np.zeros(sample.shape)
-        every[learner.cohort] = np.abs(slopes).max()
+        every = np.zeros(state.decided.shape)
+        every[state.cohort] = np.abs(slopes).max()  # stays so for a client that diverged: it has no derivative
         for result, slope in zip(told, slopes, strict=True):
-            every[result.job.client, result.job.index or 0] = slope
-        if self.center:
-            every[learner.cohort] -= every[learner.cohort].mean()
-        learner.credits[learner.cohort] = -(every * sample).sum(axis=1)[learner.cohort]
-        return policy.relaxed_gradient(learner.logits, sample, every, self.temperature)
+            every[(result.job.client, result.job.index or 0) if concrete else result.job.client] = slope
+        effects = (every * state.decided).sum(axis=1) if concrete else every
+        state.credits[state.cohort] = -effects[state.cohort]
+        if concrete:
+            return policy.relaxed_gradient(state.logits, state.decided, every, self.temperature)
+        return policy.policy_gradient(state.logits, state.decided.astype(int), every)
 
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
-        """Let go of the global models of arms that the search has taken out."""
+        """Drop the global models of arms that the search has taken out."""
         live = {arm.index for arm in arms}
-        for index, learner in self._learners.items():
+        for index, state in self._arms.items():
             if index not in live:
-                learner.buffer = self._empty_buffer()
-
-    # ------------------------------------------------------------------ what users see
+                state.buffer = self._empty_buffer()
 
     def clients(self, arm: Arm) -> Sequence[Config]:
         """Return every client's most likely candidate."""
-        learner = self._learners.get(arm.index)
-        return [] if learner is None else [self.candidates_[int(place)] for place in learner.logits.argmax(axis=1)]
+        state = self._arms.get(arm.index)
+        return [] if state is None else [self._candidates[int(place)] for place in state.logits.argmax(axis=1)]
 
     def deployed(self, arm: Arm, client: int, seed: int) -> Config:
         """Return one client's most likely candidate."""
@@ -242,59 +224,41 @@ class FedTune(Tuner):
     @property
     def probabilities(self) -> Tensor:
         """The best arm's probabilities, a row a client."""
-        if self.leader is None or self.leader not in self._learners:
+        if self.leader is None or self.leader not in self._arms:
             raise RuntimeError("FedTune has no probabilities yet: `trainer.fit` makes them for every arm.")
-        return torch.from_numpy(policy.softmax(self._learners[self.leader].logits))
+        return torch.from_numpy(policy.softmax(self._arms[self.leader].logits))
 
     @property
     def configs(self) -> list[dict[str, Any]]:
-        """The candidates, which all clients share."""
-        return [dict(config) for config in self.candidates_]
+        """The candidates that all clients share."""
+        return [dict(config) for config in self._candidates]
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return the mean entropy, and every client's most likely candidate, its probability and the last credit."""
-        return self._learners[arm.index].figures()
+        return self._arms[arm.index].figures()
 
     def configurations(self, arm: Arm) -> list[dict[str, Any]]:
-        """Return a row for every client and candidate: the values, the probability, and which is the most likely."""
-        learner = self._learners.get(arm.index)
-        return [] if learner is None else learner.rows(self.candidates_)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the space and the settings."""
-        settings = ("lr", "optimizer", "credit", "buffer", "capacity", "relaxation", "temperature", "center", "loss")
-        return {
-            "name": "FedTune",
-            "space": self.space.to_dict()["client"],
-            **{name: getattr(self, name) for name in settings},
-        }
-
-    # ------------------------------------------------------------------ state
+        """Return a row for every client and candidate."""
+        state = self._arms.get(arm.index)
+        return [] if state is None else state.rows(self._candidates)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return every arm's logits, the optimizer's moments, the last credits and the global models."""
-        return {"arms": {index: learner.state_dict() for index, learner in self._learners.items()}}
+        """Return every arm's policies and global models."""
+        return {"arms": {index: state.state_dict() for index, state in self._arms.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state back."""
         saved = state_dict["arms"].items()
-        self._learners = {int(index): Learner.from_state(state, self._empty_buffer()) for index, state in saved}
+        self._arms = {int(index): FedTuneState.from_state(state, self._empty_buffer()) for index, state in saved}
 
-    def _learner(self, arm: Arm) -> Learner:
-        if arm.index not in self._learners:
-            self._learners[arm.index] = Learner.begun(self._clients, len(self.candidates_), self._empty_buffer())
-        return self._learners[arm.index]
+    def _state(self, arm: Arm) -> FedTuneState:
+        if arm.index not in self._arms:
+            size = len(self._candidates)
+            self._arms[arm.index] = FedTuneState.uniform(self._clients, size, self._empty_buffer())
+        return self._arms[arm.index]
 
     def _empty_buffer(self) -> ModelBuffer:
         return ModelBuffer(self.buffer, self.capacity)
 
-    def _key(self, learner: Learner) -> tuple[int, ...]:
-        return tuple(int(place) for place in learner.decided) if learner.decided is not None else ()
-
-    def _evaluator(self) -> Ensemble:
-        if self._ensemble is None:
-            raise RuntimeError("FedTune learns what it evaluates on from FederatedLoop, before the first round.")
-        return self._ensemble
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_ensemble": None}
+        return {name: value for name, value in vars(self).items() if name != "_ensemble"}

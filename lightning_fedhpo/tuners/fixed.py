@@ -1,4 +1,4 @@
-"""Values that are set and stay: the simplest tuner."""
+"""Fixed values: the simplest tuner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fixed(Tuner):
         return self._server
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Suggest the same to all."""
+        """Suggest the fixed client values to all."""
         return [Suggestion(self._client)] * len(cohort)
 
     def best(self, arm: Arm) -> Config:

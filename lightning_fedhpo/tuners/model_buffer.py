@@ -1,4 +1,4 @@
-"""FedTune's buffer of global models, one for each joint configuration, of which the most recently used are kept."""
+"""FedTune's buffer of global models, one for each joint configuration; the most recently used are kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ class ModelBuffer:
     """Keeps global models by joint configuration (the paper's G[h]).
 
     Args:
-        policy: ``"joint"`` keeps a model for each configuration, and begins an unseen one from the initial weights;
-            ``"nearest"`` begins it from the kept one that the fewest clients differ in, the latest of equals;
-            ``"shared"`` has one model for all.
-        capacity: How many models are kept; beyond it the least recently used goes.
+        policy: ``"joint"`` begins an unseen configuration from the initial weights; ``"nearest"`` from the kept one
+            that the fewest clients differ in, the latest of equals; ``"shared"`` has one model for all.
+        capacity: How many models are kept; the least recently used is dropped.
 
     Example:
         >>> buffer = ModelBuffer("nearest", capacity=2)
@@ -34,7 +33,7 @@ class ModelBuffer:
         return len(self._models)
 
     def fetch(self, arm: Arm, key: Key) -> None:
-        """Give an arm the model of a joint configuration; the buffer stays as it is."""
+        """Load the model of a joint configuration into an arm; the buffer does not change."""
         if self.policy == "shared":
             return
         if self._initial is None:
@@ -45,7 +44,7 @@ class ModelBuffer:
         arm.restore(self._initial if source is None else source)
 
     def store(self, arm: Arm, key: Key) -> None:
-        """Keep an arm's model as that of a joint configuration."""
+        """Keep a copy of an arm's model under a joint configuration."""
         if self.policy == "shared":
             return
         self._models.pop(key, None)
@@ -54,7 +53,7 @@ class ModelBuffer:
             del self._models[next(iter(self._models))]
 
     def nearest(self, key: Key) -> Model | None:
-        """Return the kept model whose configuration the fewest clients differ in."""
+        """Return the kept model whose configuration differs in the fewest clients, the latest of equals."""
         if not self._models:
             return None
         latest_first = reversed(self._models)
@@ -62,7 +61,7 @@ class ModelBuffer:
         return self._models[best]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the models, by number in the order of their use, and their keys."""
+        """Return the initial model, and the kept ones in the order of their use."""
         return {
             "initial": self._initial or {},
             "keys": [list(key) for key in self._models],

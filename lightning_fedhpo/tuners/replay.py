@@ -1,6 +1,6 @@
 """Replay: train with the schedule of hyperparameters that another run has found.
 
-What population training finds is not one configuration but what an arm and its ancestors used, round by round.
+Population training finds a schedule instead of one configuration: what an arm and its ancestors used in each round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion
 
 
 class Replay(Tuner):
-    """Set client and server hyperparameters to what another run's best arm used in each round.
+    """Set client and server hyperparameters to those of another run's best arm, round by round.
 
     A run that is longer than the trajectory goes on with its last values.
 
@@ -46,7 +46,7 @@ class Replay(Tuner):
         self.client_names = tuple(dict.fromkeys([*self._rows[0]["client"], *sorted(own)]))
 
     def plan(self, plan: RunPlan) -> None:
-        """Refuse another federation than the trajectory's clients are of; say where the run goes beyond it."""
+        """Refuse a federation of other clients than the trajectory's; warn where the run is longer."""
         rounds, clients = plan.rounds, set(self._of_clients[0])
         if clients and clients != set(range(plan.clients)):
             raise ValueError(
@@ -65,16 +65,16 @@ class Replay(Tuner):
         return dict(self._rows[0]["server"])
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Set the server's values of the round, and give every client the clients'."""
+        """Set the round's server values, and suggest its client values."""
         arm.server.update(self._rows[self._place(arm)]["server"])
         return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
 
     def best(self, arm: Arm) -> Config:
-        """Return the clients' values of the arm's next round."""
+        """Return the client values of the arm's next round."""
         return dict(self._rows[self._place(arm)]["client"])
 
     def clients(self, arm: Arm) -> Sequence[Config]:
-        """Return each client's own values, where the trajectory has them."""
+        """Return each client's own values, if the trajectory has them."""
         own = self._of_clients[self._place(arm)]
         return [own[client] for client in range(len(own))]
 
@@ -87,7 +87,7 @@ class Replay(Tuner):
         return {**self._rows[0]["client"], **self._of_clients[0].get(0, {})}
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return two values of a hyperparameter among all rounds, as far apart as they are."""
+        """Return the two values of a hyperparameter that are farthest apart among all rounds."""
         values = self.edges(name)
         ends = (min(values), max(values)) if all(map(is_number, values)) else (values[0], values[-1])
         return ends if ends[0] != ends[1] else None

@@ -15,7 +15,7 @@ from lightning_fedhpo import Choice, FederatedLoop, FedEx, Float, Int, SearchSpa
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.tuners.exponentiated import Baseline, Distribution, entropy, gradient, normalised
+from lightning_fedhpo.tuners.exponentiated_gradient import Baseline, Distribution, entropy, gradient, normalised
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 SPACE = SearchSpace(

@@ -69,11 +69,11 @@ class Watched(FedTune):
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         here = [one for one in self.rounds if one["arm"] == arm.index][-1]
-        here["before"] = torch.from_numpy(self._learner(arm).logits.copy())
+        here["before"] = torch.from_numpy(self._state(arm).logits.copy())
         here["aggregate"] = [tensor.detach().clone() for tensor in arm.weights]
         super().observe(arm, results, context)
-        here["after"] = torch.from_numpy(self._learner(arm).logits.copy())
-        here["credits"] = torch.from_numpy(self._learner(arm).credits.copy())
+        here["after"] = torch.from_numpy(self._state(arm).logits.copy())
+        here["credits"] = torch.from_numpy(self._state(arm).credits.copy())
 
 
 def run(tuner: FedTune, rounds: int = 1, *callbacks: Any, module: Any = None, data: Any = None, **loop: Any) -> Any:

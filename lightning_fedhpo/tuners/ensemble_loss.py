@@ -1,7 +1,7 @@
-"""Several models as one: their weighted outputs, the loss of these, and its derivative with respect to each weight.
+"""Several models as one: the loss of their weighted outputs, and its derivative with respect to each weight.
 
 The loss is the module's own: its ``validation_step`` runs with ``forward`` replaced by the weighted sum of outputs that
-were collected before. So a model is needed only as long as its outputs are collected.
+were collected before. So a model is needed only while its outputs are collected.
 """
 
 from __future__ import annotations
@@ -24,60 +24,59 @@ Outputs = list[Any]
 """What a model returned from ``forward`` in a pass over the examples, call by call: tensors, or containers of them."""
 
 
-def weighted_sum(outputs: Sequence[Any], weights: Tensor) -> Any:
-    """Return ``sum_i weights_i outputs_i``, for tensors, tuples, lists and dicts of them alike.
+def mapped(function: Callable[..., Any], outputs: Sequence[Any]) -> Any:
+    """Apply a function to the tensors at each place of like containers; what is no tensor is the first one's.
 
-    What is no floating-point tensor is the first model's.
-
-    >>> weighted_sum([{"a": torch.ones(2)}, {"a": torch.zeros(2)}], torch.tensor([0.25, 0.75]))
-    {'a': tensor([0.2500, 0.2500])}
+    >>> mapped(torch.add, [{"a": torch.ones(2), "note": "x"}, {"a": torch.ones(2), "note": "y"}])
+    {'a': tensor([2., 2.]), 'note': 'x'}
     """
     first = outputs[0]
     if isinstance(first, Tensor):
-        if not first.is_floating_point():
-            return first
-        return torch.tensordot(weights.to(first), torch.stack(list(outputs)), 1)
+        return function(*outputs)
     if isinstance(first, Mapping):
-        return _named(first, {name: weighted_sum([one[name] for one in outputs], weights) for name in first})
+        parts = {name: mapped(function, [one[name] for one in outputs]) for name in first}
+        return parts if type(first) is dict else type(first)(**parts)
     if isinstance(first, tuple | list):
-        items = [weighted_sum(column, weights) for column in zip(*outputs, strict=True)]
+        items = [mapped(function, column) for column in zip(*outputs, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
     return first
 
 
-def _kept(output: Any) -> Any:
-    """Return outputs that hold on when the model changes."""
-    if isinstance(output, Tensor):
-        return output.detach().clone()
-    if isinstance(output, Mapping):
-        return _named(output, {name: _kept(value) for name, value in output.items()})
-    if isinstance(output, tuple | list):
-        items = [_kept(value) for value in output]
-        return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
-    return output
+def weighted_sum(outputs: Sequence[Any], weights: Tensor) -> Any:
+    """Return ``sum_i weights_i outputs_i`` of floating-point tensors in like containers.
+
+    >>> weighted_sum([{"a": torch.ones(2)}, {"a": torch.zeros(2)}], torch.tensor([0.25, 0.75]))
+    {'a': tensor([0.2500, 0.2500])}
+    """
+
+    def summed(*tensors: Tensor) -> Tensor:
+        if not tensors[0].is_floating_point():
+            return tensors[0]
+        mixed: Tensor = torch.tensordot(weights.to(tensors[0]), torch.stack(tensors), 1)
+        return mixed
+
+    return mapped(summed, outputs)
 
 
 def finite(output: Any) -> bool:
-    """Say whether all floating-point tensors in outputs are finite.
+    """Say whether all tensors in a container are finite.
 
     >>> finite([torch.ones(2), {"a": torch.tensor([1.0, float("inf")])}])
     False
     """
-    if isinstance(output, Mapping):
-        return all(map(finite, output.values()))
-    if isinstance(output, tuple | list):
-        return all(map(finite, output))
-    return not isinstance(output, Tensor) or bool(output.isfinite().all())
+    found: list[Tensor] = []
 
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
 
-def _named(like: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
-    """Return a dict, or what a class of named outputs makes of its parts."""
-    return parts if type(like) is dict else type(like)(**parts)
+    mapped(note, [output])
+    return all(bool(tensor.isfinite().all()) for tensor in found)
 
 
 @contextmanager
 def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> Iterator[None]:
-    """Have a module compute its outputs by another function."""
+    """Replace a module's ``forward`` for a while."""
     own = vars(module)
     before = own.get("forward")
     own["forward"] = forward
@@ -94,7 +93,7 @@ class LossRecorder(Recorder):
 
     Args:
         loss: The name under which the loss is logged or returned.
-        weights: What it is differentiated with respect to.
+        weights: The weights of the derivative.
     """
 
     def __init__(self, loss: str, weights: Tensor) -> None:
@@ -138,47 +137,45 @@ class LossRecorder(Recorder):
 
 
 class Ensemble:
-    """Evaluates several models as one on some examples.
-
-    Args:
-        validation: Runs the module's ``validation_step`` on them.
-    """
+    """Evaluates several models as one on the examples of a :class:`ServerValidation`."""
 
     def __init__(self, validation: ServerValidation) -> None:
         self._validation = validation
 
+    @property
+    def _module(self) -> LightningModule:
+        return self._validation.executor().local.module
+
     def outputs(self, result: ClientResult) -> Outputs:
-        """Return what a client's model gives for the examples, call by call of ``forward``."""
+        """Return the outputs of a client's model for the examples, call by call of ``forward``."""
         return self._collected(result.weights, result.buffers, result.personal or None, result.job.config)
 
     def outputs_of(self, arm: Arm) -> Outputs:
-        """Return what an arm's global model gives for the examples."""
+        """Return the outputs of an arm's global model for the examples."""
         return self._collected(arm.weights, arm.buffers, None, arm.client)
 
     def _collected(
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
     ) -> Outputs:
-        module = self._validation.executor().local.module
-        forward, calls = module.forward, []
+        forward, calls = self._module.forward, []
 
         def collecting(*arguments: Any, **options: Any) -> Any:
             output = forward(*arguments, **options)
-            calls.append(_kept(output))
+            calls.append(mapped(lambda tensor: tensor.detach().clone(), [output]))
             return output
 
-        with forward_replaced(module, collecting):
+        with forward_replaced(self._module, collecting):
             self._validation.run(weights, buffers, personal, config)
         if not calls:
             raise MisconfigurationException(
                 f"FedTune combines models by the outputs of `forward`, which the `validation_step` of "
-                f"{type(module).__name__} does not call: compute its outputs by `self(x)` there, the loss from them, "
-                "and log it."
+                f"{type(self._module).__name__} does not call: compute its outputs by `self(x)` there, the loss from "
+                "them, and log it."
             )
         return calls
 
-    def derivative(self, outputs: Sequence[Outputs], weights: Tensor, loss: str) -> tuple[float, Tensor]:
-        """Return the loss of the weighted sum of outputs, and its derivative with respect to each weight."""
-        module = self._validation.executor().local.module
+    def derivative(self, outputs: Sequence[Outputs], weights: Tensor, loss: str) -> Tensor:
+        """Return the derivative of the loss of the weighted sum of outputs with respect to each weight."""
         by = weights.detach().clone().requires_grad_()
         calls = iter(list(zip(*outputs, strict=True)))
 
@@ -186,6 +183,6 @@ class Ensemble:
             return weighted_sum(next(calls), by)
 
         recorder = LossRecorder(loss, by)
-        with forward_replaced(module, combining):
-            metrics = self._validation.differentiate(recorder)
-        return metrics[loss], recorder.gradient
+        with forward_replaced(self._module, combining):
+            self._validation.differentiate(recorder)
+        return recorder.gradient

@@ -2,7 +2,7 @@
 
 Khodak et al., "Federated Hyperparameter Tuning: Challenges, Baselines, and Connections to Weight-Sharing", NeurIPS
 2021 (algorithm 2, appendices C and F), and Khodak et al., "Weight Sharing for Hyperparameter Optimization in Federated
-Learning", FL-ICML 2020. Plain functions on plain numbers, without overflow whatever the scale of the losses.
+Learning", FL-ICML 2020. No scale of losses overflows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 Schedule = Literal["constant", "adaptive", "aggressive", "auto"]
 Logs = NDArray[np.float64]
 
-MOST_CONFIGS = 10**4
-"""Every configuration's probability is a figure of every round."""
 LARGEST = 1e300
-"""A gradient's entries are kept below this, where a later step would turn them to nan."""
+"""A gradient's entries stay below this, where the next step would turn them into nan."""
 
 
 def normalised(z: Logs) -> Logs:
@@ -45,10 +43,16 @@ def entropy(z: Logs) -> float:
     return max(0.0, float(-(probabilities[present] * z[present]).sum()))
 
 
+def sampled(z: Logs, draw: np.random.Generator) -> int:
+    """Draw a place from log-probabilities, with one uniform number."""
+    cumulated = np.cumsum(np.exp(z))
+    return min(int(np.searchsorted(cumulated, draw.random() * cumulated[-1], side="right")), len(z) - 1)
+
+
 def gradient(
     z: Logs, chosen: Sequence[int], losses: Sequence[float], weights: Sequence[float], baseline: float
 ) -> Logs:
-    """Return ``g_j = sum_i v_i (L_i - lambda) [c_i = j] / theta_j``.
+    """Return ``g_j = sum_i v_i (L_i - lambda) [c_i = j] / theta_j`` (algorithm 2).
 
     >>> gradient(np.log([0.5, 0.5]), chosen=[0, 0], losses=[3.0, 1.0], weights=[1, 3], baseline=1.0).tolist()
     [1.0, 0.0]
@@ -71,7 +75,7 @@ class Baseline:
     (0.0, None, None, 2.0)
     """
 
-    discount: float
+    discount: float = 0.0
     weighed: float = 0.0
     total: float = 0.0
 
@@ -88,7 +92,7 @@ class Baseline:
 
 @dataclass
 class Distribution:
-    """One categorical distribution and what its step size depends on.
+    """A categorical distribution, and what its step size depends on.
 
     Attributes:
         z: The log-probabilities.
@@ -106,7 +110,7 @@ class Distribution:
         return cls(normalised(np.zeros(size)))
 
     def step(self, slope: Logs, schedule: Schedule) -> Logs:
-        """Return ``eta_t g`` for a gradient that is not zero; the paper's schedules."""
+        """Return ``eta_t g`` for a gradient that is not zero, by one of the paper's schedules."""
         start = math.sqrt(2.0 * math.log(len(self.z)))
         if schedule == "aggressive":  # the quotient first: it is at most one, whatever the scale
             return start * (slope / np.abs(slope).max())  # type: ignore[no-any-return]  # numpy's operators are
@@ -118,9 +122,8 @@ class Distribution:
         largest = float(np.abs(slope).max())
         self.steps += 1
         self.norm = math.hypot(self.norm, largest)
-        if not largest or len(self.z) == 1:
-            return
-        self.z = normalised(np.clip(self.z - self.step(slope, schedule), -LARGEST, LARGEST))
+        if largest and len(self.z) > 1:
+            self.z = normalised(np.clip(self.z - self.step(slope, schedule), -LARGEST, LARGEST))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers."""
@@ -130,61 +133,3 @@ class Distribution:
     def from_state(cls, state: dict[str, Any]) -> Distribution:
         """Build a distribution from its state."""
         return cls(np.asarray(state["z"], dtype=np.float64), state["norm"], state["steps"])
-
-
-@dataclass
-class ArmState:
-    """FedEx in one arm.
-
-    Attributes:
-        configs: The candidates, as many as there are places to choose.
-        axes: For each distribution the values it chooses among: whole configurations, or one hyperparameter's.
-        distributions: One over all configurations, or one for each hyperparameter.
-        baseline: The losses' discounted mean.
-    """
-
-    axes: list[list[dict[str, Any]]]
-    distributions: list[Distribution]
-    baseline: Baseline
-
-    def config(self, places: Sequence[int]) -> dict[str, Any]:
-        """Return the configuration with one place on every axis."""
-        merged: dict[str, Any] = {}
-        for axis, place in zip(self.axes, places, strict=True):
-            merged |= axis[place]
-        return merged
-
-    def flat(self, places: Sequence[int]) -> int:
-        """Number a choice: the place itself, or its place in the product of all axes."""
-        index = 0
-        for axis, place in zip(self.axes, places, strict=True):
-            index = index * len(axis) + place
-        return index
-
-    def places(self, index: int) -> list[int]:
-        """Return the choice with a number."""
-        found = []
-        for axis in reversed(self.axes):
-            index, place = divmod(index, len(axis))
-            found.append(place)
-        return found[::-1]
-
-    @property
-    def most_likely(self) -> list[int]:
-        """The most likely place on every axis, the first of equals."""
-        return [int(distribution.z.argmax()) for distribution in self.distributions]
-
-    @property
-    def entropy(self) -> float:
-        """The entropy of the distribution over configurations."""
-        return sum(entropy(distribution.z) for distribution in self.distributions)
-
-    def sample(self, draw: np.random.Generator) -> list[int]:
-        """Draw a place on every axis."""
-        return [sampled(distribution.z, draw) for distribution in self.distributions]
-
-
-def sampled(z: Logs, draw: np.random.Generator) -> int:
-    """Draw a place from log-probabilities, with one uniform number."""
-    cumulated = np.cumsum(np.exp(z))
-    return min(int(np.searchsorted(cumulated, draw.random() * cumulated[-1], side="right")), len(z) - 1)

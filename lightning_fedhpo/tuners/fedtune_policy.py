@@ -1,8 +1,8 @@
 """The mathematics of FedTune: each client's distribution over shared candidates, and its steps against the loss.
 
-"FedTune: Differentiable Hyperparameter Optimization for Personalized Federated Learning", equations 3 to 12. The
-probabilities are kept as logits, since a step on them directly may leave the simplex. Adam's step is that of DSNAS,
-which the paper builds on.
+"FedTune: Differentiable Hyperparameter Optimization for Personalized Federated Learning", equations 3 to 12. Deviation:
+steps are taken on logits, since a step on probabilities may leave the simplex. Adam's betas are those of DSNAS, which
+the paper builds on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def drawn(logits: Array, fractions: Array) -> list[int]:
 
 
 def policy_gradient(logits: Array, chosen: Array, slopes: Array) -> Array:
-    """Return ``dL/d1_i (e_chosen - pi_i)``, the search gradient on the logits (equation 10).
+    """Return ``dL/d1_i (e_chosen - pi_i)``, the gradient on the logits (equations 10 and 11).
 
     >>> policy_gradient(np.log([[0.25, 0.75]]), np.array([0]), np.array([2.0])).round(6).tolist()
     [[1.5, -1.5]]
@@ -60,9 +60,7 @@ def relaxed(logits: Array, fractions: Array, temperature: float) -> Array:
 
 
 def relaxed_gradient(logits: Array, sample: Array, slopes: Array, temperature: float) -> Array:
-    """Return ``dL/dlogits`` through the concrete sample, for ``slopes = dL/dZ`` (equation 7, on the logits).
-
-    The softmax of log-probabilities and of logits is the same, so that the chain ends at the logits themselves.
+    """Return ``dL/dlogits`` through the concrete sample, for ``slopes = dL/dZ`` (equation 7).
 
     >>> relaxed_gradient(np.zeros((1, 2)), np.array([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 1.0).tolist()
     [[0.25, -0.25]]
@@ -72,7 +70,7 @@ def relaxed_gradient(logits: Array, sample: Array, slopes: Array, temperature: f
 
 
 def centred(slopes: Array) -> Array:
-    """Return derivatives without their mean: their sum is that of the ensemble's scale, which no decision is about.
+    """Return derivatives without their mean, which is the derivative with respect to the ensemble's scale.
 
     >>> centred(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]

@@ -1,50 +1,55 @@
-"""What FedTune has learned of the clients of one arm: a policy for each, and the global models by configuration."""
+"""FedTune's state in one arm: a policy for each client, and the global models by joint configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from lightning_fedhpo.tuners import policy
+from lightning_fedhpo.tuners import fedtune_policy as policy
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 
 ARRAYS = ("logits", "first", "second", "credits")
-"""What is saved as tensors."""
+"""The attributes that are saved as tensors."""
 
 
 @dataclass
-class Learner:
+class FedTuneState:
     """The policies of an arm's clients.
 
     Attributes:
         logits: One row a client, one column a candidate.
         first: Adam's first moment.
         second: Adam's second moment.
-        steps: Steps taken.
         credits: Every client's credit of the last round (equation 12), nan where it had none.
         buffer: The global models.
-        decided: In the present round, every client's candidate, or with the concrete relaxation its weights.
-        cohort: The clients of the present round: all, but for a fast trial run's.
+        steps: The number of steps taken.
+        decided: The present round's decisions: every client's candidate, or the concrete relaxation's weights.
+        cohort: The clients of the present round; not all in a ``fast_dev_run``.
     """
 
     logits: policy.Array
     first: policy.Array
     second: policy.Array
-    steps: int
     credits: policy.Array
     buffer: ModelBuffer
-    decided: policy.Array | None = None
+    steps: int = 0
+    decided: policy.Array = field(default_factory=lambda: np.zeros(0))
     cohort: Sequence[int] = ()
 
     @classmethod
-    def begun(cls, clients: int, candidates: int, buffer: ModelBuffer) -> Learner:
+    def uniform(cls, clients: int, candidates: int, buffer: ModelBuffer) -> FedTuneState:
         """Return uniform policies."""
-        zeros = np.zeros((clients, candidates))
-        return cls(zeros, zeros.copy(), zeros.copy(), 0, np.full(clients, np.nan), buffer)
+        logits, first, second = np.zeros((3, clients, candidates))
+        return cls(logits, first, second, np.full(clients, np.nan), buffer)
+
+    @property
+    def joint(self) -> tuple[int, ...]:
+        """The present round's joint configuration."""
+        return tuple(int(place) for place in self.decided)
 
     def step(self, gradient: policy.Array, lr: float, optimizer: Literal["sgd", "adam"]) -> None:
         """Step against a gradient on the logits."""
@@ -66,7 +71,7 @@ class Learner:
         return found
 
     def rows(self, candidates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return a row for every client and candidate: the values, the probability, and which is the most likely."""
+        """Return a row for every client and candidate."""
         return [
             {
                 "client": client,
@@ -81,13 +86,13 @@ class Learner:
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return logits, the optimizer's moments, the last credits and the global models."""
+        """Return what the next round depends on."""
         arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in ARRAYS}
         return {**arrays, "steps": self.steps, "buffer": self.buffer.state_dict()}
 
     @classmethod
-    def from_state(cls, saved: Mapping[str, Any], buffer: ModelBuffer) -> Learner:
-        """Return the policies of a checkpoint, with their models in an empty buffer."""
+    def from_state(cls, saved: Mapping[str, Any], buffer: ModelBuffer) -> FedTuneState:
+        """Build the state from a checkpoint, with an empty buffer to fill."""
         buffer.load_state_dict(saved["buffer"])
-        logits, first, second, credits = (saved[name].numpy().copy() for name in ARRAYS)
-        return cls(logits, first, second, saved["steps"], credits, buffer)
+        arrays = {name: saved[name].numpy().copy() for name in ARRAYS}
+        return cls(**arrays, steps=saved["steps"], buffer=buffer)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.tuners import policy
+from lightning_fedhpo.tuners import fedtune_policy as policy
 
 DRAW = np.random.default_rng(0)
 LOGITS = DRAW.normal(size=(5, 4)) * 2
