@@ -153,41 +153,27 @@ class Search(Callback):
 
 
 class NoSearch(Search):
-    """Stands in where no search is given: one arm, which trains for the Trainer's rounds.
+    """The search of a run without one: one arm, which trains for the Trainer's rounds.
 
     Args:
-        rounds: How many rounds that are; None where the Trainer leaves it open.
-        ends: Whether the loop ends these rounds, and not the Trainer: they are followed by others.
+        rounds: The number of rounds; None where the Trainer leaves it open.
+        ends: Whether the loop ends these rounds instead of the Trainer, since others follow.
     """
 
     needs_scores = False
     first = (Draft({}, {}),)
+    starts = 1
 
     def __init__(self, rounds: int | None = None, ends: bool = False) -> None:
         self.space, self.per_client = SearchSpace(), False
-        self.max_rounds = self.budget = rounds or 0
+        self.max_rounds = self.rounds = self.spends = self.budget = rounds or 0
         self._ends = ends
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Do nothing: it stands in no Trainer."""
-
-    @property
-    def starts(self) -> int:
-        """One arm."""
-        return 1
-
-    @property
-    def rounds(self) -> int:
-        """The Trainer's rounds, 0 where it leaves them open."""
-        return self.max_rounds
-
-    @property
-    def spends(self) -> int:
-        """The Trainer's rounds, 0 where it leaves them open."""
-        return self.max_rounds
+        """Do nothing: it is no callback of a Trainer."""
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Start no other arm."""
+        """Start no further arm."""
         return []
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
@@ -195,11 +181,11 @@ class NoSearch(Search):
         return []
 
     def done(self, arms: Sequence[Arm]) -> bool:
-        """Whether the rounds are over, where the loop ends them."""
+        """Whether the rounds are over, if the loop ends them."""
         return self._ends and len(arms) > 0 and arms[0].rounds >= self.max_rounds
 
     def identity(self) -> dict[str, Any]:
-        """Return nothing: there is nothing to agree with."""
+        """Return nothing."""
         return {}
 
 
