@@ -69,8 +69,11 @@ def test_all_keep(name: str, check: Callable[..., None]) -> None:
     check(ALL[name])
 
 
-@pytest.mark.parametrize("check", [check_resume, check_nan_survives, check_executor])
-@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [(name, check) for name in SIDE_BY_SIDE for check in (check_resume, check_executor)]
+    + [("FedProx", check_nan_survives), ("FedEx", check_nan_survives)],
+)
 def test_side_by_side(name: str, check: Callable[..., None]) -> None:
     check(ALL[name], executor=VECTORIZED)
 
@@ -145,7 +148,7 @@ class Unsure(FedAvg):
         (check_resume, Forgetful, "the run differs in"),
         (check_same_seed, Global, "the same seed gave two runs"),
         (check_suggestions, Outside, "outside of the space"),
-        (check_nan_survives, Spreads, "nan reached the weights"),
+        (check_nan_survives, Spreads, "the run did not go on"),
         (check_hyperparameters, Idle, "server 'warmth' has no effect"),
         (check_identity, Unsure, "taken for different ones"),
     ],

@@ -50,6 +50,8 @@ class Search(Callback):
         starts: The number of arms in the first round; None where it is not known.
         keeps_start: Whether arms start after the first round, so that the initial weights have to be kept.
         settings: Names of the constructor's arguments that a checkpoint must agree with.
+        needs_scores: Whether the search learns from scores, so that a monitor is needed.
+        first: The arms that start before :meth:`begin` is called.
 
     Args:
         space: The hyperparameters that are drawn for every arm: the server part, and the client part that no tuner
@@ -65,12 +67,8 @@ class Search(Callback):
     starts: int | None = None
     keeps_start: bool = False
     settings: Sequence[str] = ()
-
     needs_scores: bool = True
-    """Whether it learns from scores, so that there has to be a monitor."""
-
     first: Sequence[Draft] = ()
-    """The arms that there are before :meth:`begin` is asked for others."""
 
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         check_kinds(Search, locals())

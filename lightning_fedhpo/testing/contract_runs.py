@@ -41,8 +41,9 @@ CLIENTS = 4
 
 def toy_space() -> SearchSpace:
     """Return a space of the toy module's hyperparameters."""
+    lr, momentum = Float(1e-3, 0.5, log=True), Float(0.0, 0.9)
     return SearchSpace(
-        client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9), "batch_size": Int(4, 16)},
+        client={"lr": lr, "momentum": momentum, "batch_size": Choice([4, 8]), "epochs": Int(1, 2)},
         server={"lr": Float(0.1, 1.0, log=True), "momentum": Float(0.0, 0.5)},
     )
 

@@ -50,7 +50,7 @@ def toy_instance(kind: Callable[..., Kind]) -> Kind:
 
     >>> from lightning_fedhpo import FedEx
     >>> toy_instance(FedEx).client_names
-    ('lr', 'momentum', 'batch_size')
+    ('lr', 'momentum', 'batch_size', 'epochs')
     """
     known = {"space": toy_choices() if getattr(kind, "lists_values", False) else toy_space(), **_SETTINGS}
     parameters = inspect.signature(kind).parameters
@@ -98,10 +98,13 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
     A round in which all clients diverge does not change the model. The run goes on after it, but ends if it is the
     first.
     """
-    fed, module, messages = runs.sick_run(make, executor, {1}, all_in=1)
+    try:
+        fed, module, messages = runs.sick_run(make, executor, {1}, all_in=1)
+    except DivergedError as error:
+        raise AssertionError("the run did not go on after a round in which all clients diverged") from error
     history = list(fed.result.history)
     assert all(bool(tensor.isfinite().all()) for tensor in module.state_dict().values()), "nan reached the weights"
-    assert len({row["round"] for row in history}) == runs.rounds_of(make()), "the run did not go on"
+    assert len({row["round"] for row in history}) == runs.rounds_of(make()), "rounds are missing"
     dropped = [row["clients"] if row["round"] == 1 else 1 for row in history]
     assert [row["dropped"] for row in history] == dropped, "a client that diverged was not left out"
     assert all(math.isfinite(row["score"]) for row in history if row["round"] != 1), "nan reached a score"

@@ -74,13 +74,6 @@ def test_the_last_candidate_is_drawn_where_sums_end_below_one() -> None:
     assert policy.drawn(logits, np.array([np.nextafter(1, 0)])) == [9]
 
 
-def test_without_the_mean_nothing_is_said_of_the_scale() -> None:
-    slopes = SLOPES[:, 0]
-    assert policy.centred(slopes).sum() == pytest.approx(0.0, abs=1e-14)
-    assert policy.centred(slopes + 7.0) == pytest.approx(policy.centred(slopes))
-    assert np.diff(policy.centred(slopes)) == pytest.approx(np.diff(slopes))
-
-
 def test_probabilities_of_far_logits() -> None:
     found = policy.softmax(np.array([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0]]))
     assert found == pytest.approx(np.array([[1, 0, 0], [1 / 3] * 3]))
