@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -19,9 +18,9 @@ from lightning_fedhpo.executors import SequentialExecutor
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.processes.board import LostProcessError
-from lightning_fedhpo.run import checkpoint, checkpoint_file, divergence, identity, machine
+from lightning_fedhpo.run import checkpoint, divergence, identity, machine
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.evaluation import Evaluation, due, evaluate, online_figures
+from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
 from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.setup import checks
@@ -43,28 +42,27 @@ class FederatedLoop(Callback):
         algorithm: The federated method; :class:`~lightning_fedhpo.FedAvg` by default.
         cohort: How many clients take part in a round, drawn anew for each.
         monitor: The score, among what the module's ``validation_step`` logs or returns; None trains without scores.
-        mode: ``"min"`` or ``"max"``: which scores are better.
+        mode: Which scores are better.
         target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it;
             ``"server"`` scores the arm's new global model on the server's own examples.
-        executor: What runs the jobs: ``"sequential"``, one after another; ``"vectorized"``, side by side in one batched
-            computation; ``"auto"``, whichever is likely to be faster; or one of these with settings, as
-            :class:`~lightning_fedhpo.executors.Vectorized` has them.
+        executor: ``"sequential"`` runs jobs one after another, ``"vectorized"`` side by side in one computation,
+            ``"auto"`` in the way that is likely to be faster; or settings such as
+            :class:`~lightning_fedhpo.executors.Vectorized`.
         epochs: Local epochs of a job, where no tuner sets them.
         seed: Every random draw of the run is a function of it.
         score_before: Score clients also before they train, for the global figures of every round; by default where
-            the target or the tuner needs it. It costs one more pass over the validation examples.
-        evaluate_at: Test the best arm so far, global and personalized, whenever so many rounds have been spent by all
-            arms together: every so many, or at these numbers. It stands in ``history``, under ``test/``; the ledger
-            does not count it, since it is the experimenter's and not the method's.
+            the target or the tuner needs it.
+        evaluate_at: Test the best arm so far, global and personalized, whenever all arms together have spent another so
+            many rounds, or at these numbers of rounds. The figures are in ``history``, under ``test/``; the ledger does
+            not count them.
         evaluate_clients: How many clients such a test takes, drawn once; all by default.
-        on_error: What a client whose training raises does to the run: ``"raise"``, or ``"drop"`` to go on without it.
+        on_error: What follows when a client's training raises; ``"drop"`` goes on without the client.
         retrain: After the search, train the best configuration from the run's initial weights for so many rounds, in
-            the same ``fit``. They stand apart in the ledger, the history and the logs, and are no part of a search's
-            budget; ``max_epochs`` covers both. Without a search, what is tuned takes the rounds before them.
-        on_difference: What a checkpoint of a run with other settings does: ``"raise"``, or ``"warn"`` to go on from it
-            all the same.
-        log_arms: Whose figures are logged beside every arm's score: those of the ``"best"`` arm, or those of ``"all"``
-            live ones too, as ``arm/<i>/<name>``. The history has all of them anyway.
+            the same ``fit``. Ledger, history and logs keep them apart, and a search's budget does not count them;
+            ``max_epochs`` covers both. Without a search, the rounds before them tune.
+        on_difference: What follows when a checkpoint belongs to a run with other settings.
+        log_arms: Whose figures are logged beside every arm's score: the best arm's, or those of all live arms too, as
+            ``arm/<i>/<name>``. The history has all of them.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
             ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
@@ -109,16 +107,9 @@ class FederatedLoop(Callback):
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
         )  # fmt: skip
-        self.cohort, self.epochs, self.seed, self.retrain = (
-            options.cohort,
-            options.epochs,
-            options.seed,
-            options.retrain,
-        )
+        self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
         self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
-        self.evaluate_at, self.evaluate_clients = options.evaluate_at, options.evaluate_clients
-        self.on_error, self.on_difference, self.log_arms, self.verify = on_error, on_difference, log_arms, verify
-        self.server_data = server_data
+        self.evaluate_at, self.evaluate_clients, self.retrain = evaluate_at, options.evaluate_clients, options.retrain
         self._session: Session | None = None
         self._release: Callable[[], None] = _nothing
         self._watch: watchdog.Watch | None = None
@@ -225,7 +216,7 @@ class FederatedLoop(Callback):
             session.tuner.evolve(arms.live, self._context)
         for arm in took_part:
             records.figures_of(arm, session.tuner_of(arm).figures(arm))
-        tested = self._online_test() if due(self.evaluate_at, records.spent - len(took_part), records.spent) else {}
+        tested = online_test(session, records.spent - len(took_part))
         self._metrics = records.close(arms.best.index, len(arms.live), tested)
         session.in_round = session.torn = False
         session.show_best()
@@ -269,14 +260,7 @@ class FederatedLoop(Callback):
             session.reset()
         self._session = session
         private.install(trainer, self)
-        private.share_jobs(trainer)
-        checkpoint_file.write_whole(trainer.strategy, trainer.global_rank)
-        self._release = private.guard_loading(
-            trainer.strategy,
-            module,
-            partial(checkpoint.read, session, self.state_key),
-            lambda loaded: checks.check_tensors(loaded["state_dict"], module),
-        )
+        self._release = session.install(self.state_key)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""
@@ -354,13 +338,12 @@ class FederatedLoop(Callback):
             trainer: The Trainer of the run.
             model: The module of the run.
             data: The federation of the run, or another one whose clients nobody has trained on.
-            split: ``"test"`` runs the module's ``test_step``, or its ``validation_step`` where it has none;
-                ``"val"`` and ``"train"`` run its ``validation_step``.
+            split: ``"test"`` runs the module's ``test_step``, if it has one, else as ``"val"`` and ``"train"`` its
+                ``validation_step``.
             clients: All of them, a number of them drawn at random, or their ids.
 
         Returns:
-            ``{"global": {...}, "personalized": {...}}``: means over examples of everything the module logs. Its
-            ``clients`` is a table of every client, its ``distribution`` the mean and percentiles over clients.
+            ``{"global": {...}, "personalized": {...}}``: means over examples of everything the module logs.
         """
         if self._session is None or not self._session.has_arms:
             raise RuntimeError(
@@ -394,25 +377,8 @@ class FederatedLoop(Callback):
         return self._session
 
     @property
-    def jobs_done(self) -> int:
-        """How many jobs are done for good: those of arms that are aggregated."""
-        return self.session.records.client_updates
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """Epochs and batches of the longest training that a client may get, for schedules that ask the Trainer."""
-        return self.session.longest
-
-    # ------------------------------------------------------------------ details
-
-    @property
     def _executor(self) -> SequentialExecutor:
         return self.session.executor
-
-    def _online_test(self) -> dict[str, float]:
-        session = self.session
-        result = self.evaluate(session.trainer, session.module, session.data, clients=self.evaluate_clients)
-        return online_figures(result, self.session.arms.best.index)
 
     def _end_watch(self, well: bool) -> None:
         watchdog.disconnect_at_exit(well and self._watch is not None)

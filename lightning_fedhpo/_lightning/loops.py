@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
@@ -23,6 +23,9 @@ from lightning_fedhpo._lightning.figures import RecorderDoor
 from lightning_fedhpo._lightning.hooks import AnyTrainer, batch_callbacks, call_callbacks, call_each, inside
 from lightning_fedhpo._lightning.strategy import end_alone
 from lightning_fedhpo.types import ClientResult, Job
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
 
 REFRESH_SECONDS = 0.05
 """A progress bar is told of a job at most this often: telling it costs as much as a small job."""
@@ -51,12 +54,8 @@ class Rounds(Protocol):
         """Whether there is nothing left to do, whatever the Trainer allows."""
 
     @property
-    def jobs_done(self) -> int:
-        """How many jobs are done for good."""
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """Local epochs and batches of the longest job."""
+    def session(self) -> Session:
+        """What takes part in the run."""
 
 
 class JobsLoop(_TrainingEpochLoop):
@@ -92,7 +91,7 @@ class JobsLoop(_TrainingEpochLoop):
         self._restarting = False
         self.batch_progress.reset_on_run()
         self.val_loop.batch_progress.total.reset()
-        self._finished_jobs = self._batches_that_stepped = self._rounds.jobs_done
+        self._finished_jobs = self._batches_that_stepped = self._rounds.session.jobs_done
 
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
@@ -133,7 +132,7 @@ class JobsLoop(_TrainingEpochLoop):
                     end_alone(trainer)
             next(results, None)
         self._rounds.end_round()
-        self._finished_jobs = self._rounds.jobs_done
+        self._finished_jobs = self._rounds.session.jobs_done
         self._in_round = False
 
     def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:
@@ -180,7 +179,7 @@ class RoundsLoop(_FitLoop):
         """The number of jobs of a round; for ``configure_optimizers``, of batches of the longest local epoch."""
         if getattr(self, "_rounds", None) is None or not self._configuring:
             return self.jobs
-        return self._rounds.longest[1]
+        return self._rounds.session.longest[1]
 
     @max_batches.setter
     def max_batches(self, value: int | float) -> None:
@@ -190,7 +189,7 @@ class RoundsLoop(_FitLoop):
     def max_epochs(self) -> int | None:
         """The number of rounds; for ``configure_optimizers``, of local epochs: a schedule lasts as long as they do."""
         local = getattr(self, "_rounds", None) is not None and self._configuring
-        return self._rounds.longest[0] if local else self._max_epochs
+        return self._rounds.session.longest[0] if local else self._max_epochs
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:

@@ -238,12 +238,9 @@ class Arm:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the arm's next round."""
         return {
+            **(self.model() if self.eliminated_at is None else {}),
             "index": self.index,
             "server": dict(self.server),
-            "weights": [tensor.detach().clone() for tensor in self.weights],
-            "buffers": [tensor.clone() for tensor in self.buffers],
-            "optimizer": _copied(self.optimizer.state_dict()) if self.eliminated_at is None else {},
-            "server_state": _copied(self.server_state),
             "client_state": {client: dict(state) for client, state in self.client_state.items()},
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
@@ -255,24 +252,17 @@ class Arm:
             "clients": [dict(config) for config in self.clients],
         }
 
-    @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an arm of the same model and algorithm."""
         if state["eliminated_at"] is not None:
             self.eliminate(state["eliminated_at"])
         else:
-            self.optimizer.load_state_dict(state["optimizer"])
-        for mine, saved in zip((*self.weights, *self.buffers), (*state["weights"], *state["buffers"]), strict=True):
-            mine.copy_(saved)
-        self.server_state = {name: list(tensors) for name, tensors in state["server_state"].items()}
+            self.restore(state)
         self.client_state = {int(client): dict(kept) for client, kept in state["client_state"].items()}
-        self.server = dict(state["server"])
-        self.rounds = state["rounds"]
-        self.finished = state["finished"]
-        self.retrains = state["retrains"]
-        self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
         self.scores = state["scores"].tolist()
-        self.client = dict(state["client"])
+        self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
+        self.rounds, self.finished, self.retrains = state["rounds"], state["finished"], state["retrains"]
+        self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
         self._forget()
 

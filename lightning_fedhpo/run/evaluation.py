@@ -101,11 +101,21 @@ def check_evaluation(at: int | Sequence[int] | None) -> None:
         whole("evaluate_at", one)
 
 
-def online_figures(evaluation: Evaluation, arm: int) -> dict[str, float]:
-    """Return what stands in the history of a test during the run."""
+def online_test(session: Session, before: int) -> dict[str, float]:
+    """Test the best arm where a test is due, and return what stands in the history.
+
+    Args:
+        session: The run's.
+        before: The rounds that all arms together had spent before this one.
+    """
+    arm, options = session.arms.best, session.options
+    if not due(options.evaluate_at, before, session.records.spent):
+        return {}
+    clients = options.evaluate_clients
+    evaluation = evaluate(session, arm, session.trainer, session.module, session.data, "test", clients)
     figures = {f"test/{name}": value for name, value in evaluation["global"].items()}
     figures |= {f"test/{name}_personalized": value for name, value in evaluation["personalized"].items()}
-    return figures | {"test/arm": arm}
+    return figures | {"test/arm": arm.index}
 
 
 def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "clients") -> None:

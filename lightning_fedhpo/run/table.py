@@ -118,5 +118,5 @@ class Table(Sequence[dict[str, Any]]):
         table = cls()
         table._held = unpacked(saved)
         table._names = tuple(table._held)
-        table._settled = max((len(column) for column in table._held.values()), default=0)
+        table._settled = saved["kinds"].shape[1]
         return table

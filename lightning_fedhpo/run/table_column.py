@@ -1,7 +1,7 @@
 """One column of a table: cells of every kind in flat arrays, which a checkpoint takes as they are.
 
-A run writes a row for every job, and whoever keeps a checkpoint of every round saves all of them each time. Cell by
-cell that would soon take longer than the round.
+A run writes a row for every job, and a checkpoint of every round saves all of them each time: cell by cell that would
+soon take longer than the round.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ class Column:
     Args:
         blanks: So many blanks it begins with.
 
-    Attributes:
-        varies: Whether there are two cells that differ, if only in the sign of zero.
-
     >>> column = Column(blanks=1)
     >>> column.extend([2.5, 3, True, "adam", "adam"])
     >>> column.cells(), column[-1], len(column)
@@ -41,7 +38,6 @@ class Column:
         self._numbers = array("d", bytes(8 * blanks))
         self._objects: list[Any] = []
         self._places: dict[Any, int] = {}
-        self.varies = False
 
     def extend(self, cells: Sequence[Any]) -> None:
         """Add cells at the end."""
@@ -58,9 +54,6 @@ class Column:
     def _add(self, kind: int, numbers: Sequence[float]) -> None:
         self._kinds += bytes((kind,)) * len(numbers)
         self._numbers.extend(numbers)
-        if not self.varies:
-            added = self._numbers[len(self) - len(numbers) :].tobytes()
-            self.varies = kind != self._kinds[0] or added != self._numbers[:1].tobytes() * len(numbers)
 
     def _coded(self, cell: Any) -> tuple[int, Sequence[float]]:
         if isinstance(cell, np.generic):  # which a safely loaded checkpoint cannot hold
@@ -101,27 +94,17 @@ class Column:
 
 
 def packed(columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Return columns as a checkpoint keeps them: few large tensors, and one cell of what is the same in all rows."""
-    held = columns.values()
-    rows = len(next(iter(held), ()))
-    varying = [column for column in held if column.varies]
+    """Return columns as a checkpoint keeps them: one tensor of kinds, and one of the numbers' bits."""
+    held = list(columns.values())
+    shape = len(held), len(held[0]) if held else 0
+    kinds = np.frombuffer(b"".join(bytes(column._kinds) for column in held), dtype=np.uint8).reshape(shape)
+    bits = np.frombuffer(b"".join(column._numbers.tobytes() for column in held), dtype=np.int64).reshape(shape)
     return {
         "names": list(columns),
-        "rows": rows,
-        "varying": [column.varies for column in held],
-        "first": _flat([column for column in held if not column.varies], min(rows, 1)),
-        "cells": _flat(varying, rows),
+        "kinds": torch.from_numpy(kinds.copy()),
+        "bits": torch.from_numpy(bits.copy()),
         "objects": [list(column._objects) for column in held],
     }
-
-
-def _flat(columns: Sequence[Column], rows: int) -> list[torch.Tensor]:
-    """Return the first rows of columns: their kinds, and their numbers' bits."""
-    kinds, bits = np.empty((len(columns), rows), dtype=np.uint8), np.empty((len(columns), rows), dtype=np.int64)
-    for place, column in enumerate(columns):
-        kinds[place] = np.frombuffer(column._kinds, dtype=np.uint8)[:rows]
-        bits[place] = np.frombuffer(column._numbers, dtype=np.int64)[:rows]
-    return [torch.from_numpy(kinds), torch.from_numpy(bits)]
 
 
 def unpacked(saved: Mapping[str, Any]) -> dict[str, Column]:
@@ -133,15 +116,13 @@ def unpacked(saved: Mapping[str, Any]) -> dict[str, Column]:
     [None, 2, 'adam']
     """
     columns = {}
-    several, single = (zip(*(tensor.numpy() for tensor in saved[name]), strict=True) for name in ("cells", "first"))
-    for name, varies, objects in zip(saved["names"], saved["varying"], saved["objects"], strict=True):
-        kinds, bits = next(several) if varies else (np.repeat(cell, saved["rows"]) for cell in next(single))
+    parts = saved["names"], saved["kinds"].numpy(), saved["bits"].numpy(), saved["objects"]
+    for name, kinds, bits, objects in zip(*parts, strict=True):
         column = columns[name] = Column()
         column._kinds = bytearray(kinds.tobytes())
         column._numbers = array("d", bits.tobytes())
         column._objects = list(objects)
         column._places = {_key(one): place for place, one in enumerate(objects)}
-        column.varies = varies
     return columns
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import LightningModule
@@ -14,7 +15,7 @@ from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.splits import Split
 from lightning_fedhpo.executors import SequentialExecutor
-from lightning_fedhpo.run import checkpoint, identity, machine
+from lightning_fedhpo.run import checkpoint, checkpoint_file, identity, machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
@@ -125,6 +126,22 @@ class Session:
             self.executor, self.moving, self.prepared = before.executor, before.moving, True
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
 
+    def install(self, key: str) -> Callable[[], None]:
+        """Have the Trainer write whole checkpoints, and refuse another run's; return what ends the latter.
+
+        Args:
+            key: Where the run's state is in a checkpoint.
+        """
+        strategy = self.trainer.strategy
+        private.share_jobs(self.trainer)
+        checkpoint_file.write_whole(strategy, self.trainer.global_rank)
+        return private.guard_loading(
+            strategy,
+            self.module,
+            partial(checkpoint.read, self, key),
+            lambda loaded: checks.check_tensors(loaded["state_dict"], self.module),
+        )
+
     def remember_optimizers(self) -> None:
         """Keep the optimizers as their author made them, before a checkpoint is loaded into them."""
         schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
@@ -217,6 +234,11 @@ class Session:
         epochs = max(tuning.values("epochs"), default=self.options.epochs)
         batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
         return epochs, self._batches(int(self.data.sizes("train").max()), batch_size)
+
+    @property
+    def jobs_done(self) -> int:
+        """How many jobs are done for good: those of arms that are aggregated."""
+        return self.records.client_updates
 
     @property
     def jobs(self) -> int:

@@ -88,7 +88,7 @@ def test_convolutions_get_channels_inside_and_train_the_same(
 )
 def test_a_module_that_minds_gets_images_as_they_are(module: Network) -> None:
     _, fed = fitted(module, 3)
-    assert fed.jobs_done == 6
+    assert fed.session.jobs_done == 6
     assert module.last == {"training": False, "validation": False}
 
 
