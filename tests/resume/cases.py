@@ -11,8 +11,26 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Reptile
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo import (
+    Choice,
+    FedAvg,
+    FederatedLoop,
+    FedEx,
+    FedOpt,
+    FedPop,
+    FedProx,
+    FedTune,
+    Fixed,
+    Float,
+    Hyperband,
+    Int,
+    RandomSearch,
+    Reptile,
+    SearchSpace,
+    SuccessiveHalving,
+)
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 
 
 class Stateful(ToyModule):
@@ -77,13 +95,32 @@ def _case(module: Callable[[], LightningModule], *callbacks: Callable[[], Any], 
     return make
 
 
-CASES: dict[str, Case] = {
+SPACE = SearchSpace(
+    client={"lr": Float(1e-3, 0.5, log=True), "epochs": Int(1, 3)},
+    server={"lr": Float(0.3, 1.0, log=True), "momentum": Float(0.1, 0.9)},
+)
+LISTED = SearchSpace(client={"lr": Choice([0.5, 0.05]), "momentum": Choice([0.0, 0.9])}, server={"lr": Float(0.3, 1.0)})
+SIDE_BY_SIDE: dict[str, Any] = {"executor": Vectorized(compile=False)}
+
+
+def _dropping() -> ToyModule:
+    return ToyModule(dropout=0.2)
+
+
+def _fedex() -> FedEx:
+    return FedEx(SPACE, configs=4, baseline="drawn")
+
+
+def _halving() -> SuccessiveHalving:
+    return SuccessiveHalving(SPACE, eta=3, eliminations=1, budget=18, max_rounds=10)
+
+
+METHODS: dict[str, Case] = {
     "fedavg": _case(ToyModule),
     "fedavg-momentum-decay": _case(Stateful, algorithm=lambda: FedAvg(lr=0.8, momentum=0.9, decay=0.1), epochs=2),
     "fedavg-personal": _case(Stateful, algorithm=lambda: FedAvg(local=["net.0.*", "net.4.*"])),
     "fedprox": _case(Stateful, algorithm=lambda: FedProx(mu=0.5)),
     "reptile": _case(Stateful, algorithm=lambda: Reptile(lr=0.3, momentum=0.5)),
-    "fedopt-sgd": _case(ToyModule, algorithm=lambda: FedOpt("sgd", lr=0.5)),
     "fedopt-adam": _case(Stateful, algorithm=lambda: FedOpt("adam")),
     "fedopt-adagrad": _case(ToyModule, algorithm=lambda: FedOpt("adagrad", decay=0.05)),
     "fedopt-yogi": _case(Stateful, algorithm=lambda: FedOpt("yogi", local="net.0.*")),
@@ -93,7 +130,47 @@ CASES: dict[str, Case] = {
         lambda: Fixed(client={"lr": 0.3, "dropout": 0.1, "batch_size": 4}, server={"lr": 0.7, "momentum": 0.5}),
         score_before=True,
     ),
+    "side by side": _case(_dropping, algorithm=lambda: FedAvg(momentum=0.9), **SIDE_BY_SIDE),
 }
+"""One arm of four rounds."""
+SEARCHES: dict[str, tuple[Case, int]] = {
+    "halving, fedex": (_case(_dropping, _halving, _fedex, evaluate_at=8), 10),
+    "halving, fedex, side by side": (_case(_dropping, _halving, _fedex, **SIDE_BY_SIDE), 10),
+    "hyperband, fedex": (_case(_dropping, lambda: Hyperband(SPACE, eta=3, max_rounds=4), _fedex), 8),
+    "fedpop, retrain": (
+        _case(
+            _dropping,
+            lambda: RandomSearch(SPACE, budget=12, max_rounds=4),
+            lambda: FedPop(SPACE, interval=1),
+            algorithm=lambda: FedAvg(momentum=0.5),
+            retrain=3,
+        ),
+        7,
+    ),
+    "fedtune, retrain": (
+        _case(
+            _dropping,
+            lambda: FedTune(SearchSpace(client=LISTED.client), capacity=5),
+            cohort=8,
+            server_data=toy_tensors(30),
+            retrain=3,
+        ),
+        8,
+    ),
+    "fedtune, nearest, two arms": (
+        _case(
+            _dropping,
+            lambda: RandomSearch(LISTED, budget=8, max_rounds=4),
+            lambda: FedTune(LISTED, buffer="nearest", capacity=4),
+            cohort=8,
+            server_data=toy_tensors(30),
+        ),
+        4,
+    ),
+}
+"""Several arms or phases, with the rounds that they take."""
+CASES = METHODS | {name: case for name, (case, _) in SEARCHES.items()}
+ROUNDS = dict.fromkeys(METHODS, 4) | {name: rounds for name, (_, rounds) in SEARCHES.items()}
 
 
 def run(name: str, rounds: int, *extra: Any, ckpt_path: Any = None, **options: Any) -> tuple[FederatedLoop, Any, Any]:
@@ -114,6 +191,7 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
         "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,
         "best": repr(fed.result.best),
+        "tuner": plain(fed.tuner.state_dict()),
         "progress": [trainer.current_epoch, trainer.global_step, plain(trainer.fit_loop.epoch_progress.state_dict())],
     }
 

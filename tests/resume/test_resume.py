@@ -1,0 +1,231 @@
+"""A resumed run is the uninterrupted one to the last bit, wherever its checkpoint comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, Timer
+from torch import Tensor
+
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.tuners import Tuner
+from tests.resume.cases import CASES, LIGHTNING_SAYS, ROUNDS, SEARCHES, outcome, plain, run
+
+pytestmark = LIGHTNING_SAYS
+
+Whole = Callable[[str], tuple[dict[str, Any], Path]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Return what a case ends with when nobody interrupts it, and the folder of its checkpoints; each runs once."""
+    known: dict[str, tuple[dict[str, Any], Path]] = {}
+
+    def of(name: str) -> tuple[dict[str, Any], Path]:
+        if name not in known:
+            folder = tmp_path_factory.mktemp("whole")
+            inside = ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=4 if name in SEARCHES else 1)
+            edges = ModelCheckpoint(folder, "{epoch}", save_top_k=-1)
+            known[name] = outcome(*run(name, ROUNDS[name], inside, edges)), folder
+        return known[name]
+
+    return of
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.split("=")[1])
+
+
+def _files(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"{kind}=*.ckpt"), key=_number)
+
+
+def _middle(folder: Path) -> Path:
+    """Return a checkpoint from inside a round: at the end of one the loop writes another with the same jobs."""
+    edges = {torch.load(path, weights_only=True)["global_step"] for path in _files(folder, "epoch")}
+    files = [path for path in _files(folder, "step") if _number(path) not in edges]
+    return files[3 * len(files) // 5]
+
+
+def _differing(name: str, path: Path, expected: dict[str, Any]) -> list[str]:
+    found = outcome(*run(name, ROUNDS[name], ckpt_path=path))
+    return [part for part in expected if found[part] != expected[part]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_from_inside_a_round_and_from_its_end(name: str, whole: Whole) -> None:
+    expected, folder = whole(name)
+    edges = _files(folder, "epoch")
+    for path in (_middle(folder), edges[len(edges) // 2]):
+        assert _differing(name, path, expected) == [], path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_from_every_checkpoint(name: str, whole: Whole) -> None:
+    expected, folder = whole(name)
+    for path in folder.glob("*.ckpt"):
+        assert _differing(name, path, expected) == [], path.name
+
+
+def _strange(value: Any, place: str = "") -> list[str]:
+    """Name what is neither a tensor, a number, a string nor a container of them."""
+    if isinstance(value, dict):
+        wrong = [f"{place}: key {key!r}" for key in value if not isinstance(key, str | int)]
+        return wrong + [found for key, one in value.items() for found in _strange(one, f"{place}/{key}")]
+    if isinstance(value, list | tuple):
+        return [found for number, one in enumerate(value) for found in _strange(one, f"{place}/{number}")]
+    plainly = type(value) in (Tensor, int, float, bool, str, type(None))
+    return [] if plainly else [f"{place}: {type(value).__name__}"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_safe_loader_reads_it_and_finds_plain_things(name: str, whole: Whole) -> None:
+    states = torch.load(_files(whole(name)[1], "epoch")[-1], weights_only=True)["callbacks"]
+    assert _strange(states["FederatedLoop"]) == []
+    assert len(states["FederatedLoop"]["population"]["arms"]) >= 1
+
+
+def test_there_is_something_to_lose(whole: Whole) -> None:
+    """Buffers are full, arms were eliminated, a second phase was trained."""
+    final = {name: torch.load(_files(whole(name)[1], "epoch")[-1], weights_only=True)["callbacks"] for name in SEARCHES}
+    for name in ("fedtune, retrain", "fedtune, nearest, two arms"):
+        sizes = [len(arm["buffer"]["models"]) for arm in final[name]["FedTune"]["arms"].values()]
+        assert sizes == ([5] if "retrain" in name else [4, 4])
+    arms = {name: state["FederatedLoop"]["population"]["arms"] for name, state in final.items()}
+    assert any(arm["eliminated_at"] for arm in arms["halving, fedex"])
+    assert arms["fedpop, retrain"][-1]["retrains"] and any(arm["ancestors"] for arm in arms["fedpop, retrain"])
+
+
+def test_it_does_not_hold_what_can_be_derived(whole: Whole) -> None:
+    size = _files(whole("fedavg")[1], "epoch")[0].stat().st_size
+    parameters = sum(parameter.numel() * 4 for parameter in ToyModule().parameters())
+    assert size < 2 * parameters + 60_000, "the module's weights, the arm's, and the tables"
+
+
+def test_a_checkpoint_by_the_clock(whole: Whole, tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
+    run("fedprox", 2, keep)
+    assert _differing("fedprox", tmp_path / "step=5.ckpt", whole("fedprox")[0]) == []
+
+
+class Kept(OnExceptionCheckpoint):
+    """Lightning removes the file after a run that ends well."""
+
+    def teardown(self, *arguments: Any, **options: Any) -> None:
+        """Leave it."""
+
+
+class Raise(Callback):
+    """Raises at a hook, in the second round."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._raise)
+
+    def _raise(self, trainer: Any, *arguments: Any) -> None:
+        if trainer.current_epoch == 1:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("hook", ["on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end"])
+def test_a_checkpoint_of_an_exception(hook: str, whole: Whole, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run("fedopt-adam", 4, Kept(tmp_path), Raise(hook))
+    assert _differing("fedopt-adam", tmp_path / "on_exception.ckpt", whole("fedopt-adam")[0]) == []
+
+
+def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
+    class Fails(ToyModule):
+        def __init__(self, armed: bool) -> None:
+            super().__init__(momentum=0.5, dropout=0.2)
+            self.armed = armed
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            if self.armed and self._trainer is not None and self.trainer.global_step == 4 and batch_idx == 1:
+                raise OSError("gone")
+            return super().training_step(batch, batch_idx)
+
+    def fit(armed: bool, ckpt_path: Any = None, *callbacks: Any) -> Any:
+        fed, module = FederatedLoop(cohort=3, executor="sequential"), Fails(armed)
+        trainer = quiet_trainer(3, fed, *callbacks, enable_checkpointing=bool(callbacks))
+        trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
+        return outcome(fed, trainer, module)
+
+    with pytest.raises(RuntimeError, match="gone"):
+        fit(True, None, Kept(tmp_path))
+    resumed, expected = fit(False, tmp_path / "on_exception.ckpt"), fit(False)
+    assert {name for name in expected if resumed[name] != expected[name]} <= {"state"}, "which holds `armed`"
+
+
+def test_the_checkpoint_of_a_finished_run_trains_nothing(whole: Whole) -> None:
+    expected, folder = whole("fedavg-personal")
+    fed, trainer, module = run("fedavg-personal", 4, ckpt_path=folder / "epoch=3.ckpt")
+    assert outcome(fed, trainer, module) == expected
+    first = run("fedavg-personal", 4)
+    assert fed.evaluate(trainer, module, toy_data()) == first[0].evaluate(first[1], first[2], toy_data())
+
+
+def test_callbacks_take_up_their_own_state(tmp_path: Path) -> None:
+    """Patience goes on counting, the timer goes on running, the best checkpoint stays the best."""
+
+    def callbacks() -> list[Any]:
+        return [
+            EarlyStopping("val_loss", min_delta=10.0, patience=3),
+            Timer(timedelta(hours=1)),
+            ModelCheckpoint(tmp_path, "{epoch}", monitor="val_loss", save_last=True),
+        ]
+
+    first = callbacks()
+    run("fedavg", 2, *first)
+    second = callbacks()
+    _, trainer, _ = run("fedavg", 9, *second, ckpt_path=tmp_path / "last.ckpt")
+    assert trainer.current_epoch == 4, "the first round was the best by the rule, three more were waited for"
+    assert second[1].time_elapsed() > first[1].time_elapsed() > 0
+    assert second[2].best_model_score <= first[2].best_model_score
+
+
+def test_a_fit_that_goes_on_is_a_resumed_run(whole: Whole) -> None:
+    fed, trainer, module = run("fedopt-yogi", 2)
+    state, before = fed.state_dict(), outcome(fed, trainer, module)["state"]
+    trainer.fit_loop.max_epochs = 4
+    trainer.fit(module, datamodule=toy_data())
+    assert outcome(fed, trainer, module) == whole("fedopt-yogi")[0]
+    assert plain(state) == before, "a state that was taken does not change afterwards"
+
+
+def test_one_trainer_may_go_back_to_its_own_checkpoint(whole: Whole, tmp_path: Path) -> None:
+    fed, trainer, module = run("fedavg-personal", 3, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1))
+    trainer.fit_loop.max_epochs = 4
+    trainer.fit(module, datamodule=toy_data(), ckpt_path=tmp_path / "epoch=0.ckpt")
+    assert outcome(fed, trainer, module) == whole("fedavg-personal")[0]
+
+
+class Trips(Tuner):
+    """Raises while the server is at work, in the second round."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._raise)
+
+    def _raise(self, arms: Any, *arguments: Any) -> None:
+        if arguments[-1].round == 1:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("hook", ["observe", "evolve"])
+def test_what_an_exception_leaves_of_an_aggregation_is_not_taken_up(hook: str, tmp_path: Path) -> None:
+    fed, module = FederatedLoop(cohort=3, executor="sequential"), ToyModule()
+    trainer = quiet_trainer(4, fed, Trips(hook), Kept(tmp_path), enable_checkpointing=True)
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit(module, datamodule=toy_data())
+    with pytest.raises(RuntimeError, match="interrupted while the server aggregated"):
+        trainer.fit(module, datamodule=toy_data(), ckpt_path=None)
+    fresh = quiet_trainer(4, FederatedLoop(cohort=3, executor="sequential"), Trips(hook))
+    with pytest.raises(RuntimeError, match="resume with `ckpt_path` from a checkpoint before that"):
+        fresh.fit(ToyModule(), datamodule=toy_data(), ckpt_path=tmp_path / "on_exception.ckpt")
