@@ -24,8 +24,6 @@ from lightning_fedhpo import (
     Float,
     Hyperband,
     Iid,
-    Int,
-    MultiplicativeWeights,
     RandomSearch,
     SearchSpace,
     SuccessiveHalving,
@@ -91,37 +89,26 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     ("make", "error", "message"),
     [
         (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
-        (lambda: FederatedLoop(score_before="no"), TypeError, "`score_before` must be true, false or None"),
         (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
         (lambda: FedEx(SPACE, factorized="no"), TypeError, "`factorized` must be true or false"),
         (lambda: FedEx(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000, got 1000000"),
-        (lambda: FedEx(SPACE, configs=range(10**9)), ValueError, "`configs` must be at least 1, got 0"),
-        (lambda: FedEx(None), TypeError, "`space` must be a SearchSpace, got None"),
-        (lambda: MultiplicativeWeights(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000"),
         (lambda: SuccessiveHalving(SPACE, eliminations=100_000), ValueError, "`eliminations` must be at most 20"),
         (
             lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6),
             ValueError,
             "at most 100000 arms, got 1000000 with eta=10 and eliminations=6",
         ),
-        (lambda: RandomSearch(SPACE, 10**9, 1), ValueError, "got 1000000000 with budget=1000000000 and max_rounds=1"),
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
         (lambda: FedAvg(lr=math.inf), ValueError, "the server's `lr` must be finite, got inf"),
-        (lambda: FedAvg(lr="fast"), TypeError, "the server's `lr` must be a number, got 'fast'"),
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
         (lambda: models.MLP(lr=0), ValueError, "`lr` must be above 0, got 0"),
         (lambda: models.MLP(momentum=1.5), ValueError, r"`momentum` must be in \[0, 1\), got 1.5"),
-        (lambda: models.MLP(weight_decay=-1), ValueError, "`weight_decay` must be at least 0, got -1"),
-        (lambda: models.LSTM(every="no"), TypeError, "`every` must be true or false, got 'no'"),
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
-        (lambda: Fixed(server={1: 0.5}), TypeError, "the name of a server's hyperparameter must be a text, got 1"),
         (lambda: Choice(range(10**9)), ValueError, "Choice has at most 10000 options"),
-        (lambda: Int(1, HUGE), ValueError, "must be finite, got 1 and a number of 16610 bits"),
         (lambda: data.synthetic_classification(10**9), ValueError, "at most 1000000000 numbers.*clients=1000000000"),
-        (lambda: data.synthetic_images(size=10**5), ValueError, "at most 1000000000 numbers"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
         (
             lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"),
@@ -141,13 +128,6 @@ def test_numpy_s_numbers_become_plain_ones() -> None:
     loop = FederatedLoop(FedAvg(lr=np.float64(0.5)), cohort=np.int64(2), seed=np.int64(1), epochs=np.int8(1))
     held = [search.budget, search.max_rounds, tuner.epsilon, tuner.cutoff, loop.cohort, loop.seed, loop.epochs]
     assert {type(value) for value in [*held, *loop.algorithm.server.values()]} == {int, float}
-
-
-def test_a_model_is_made_with_the_weights_it_had_without_a_look_at_its_size() -> None:
-    torch.manual_seed(0)
-    plain = nn.Linear(5, 3)
-    torch.manual_seed(0)
-    assert torch.equal(models.Linear(5, 3).net[1].weight, plain.weight)
 
 
 def test_kinds_of_a_signature() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from lightning_fedhpo import (
     FederatedLoop,
     FedEx,
     FedPop,
-    Fixed,
     Float,
     RandomSearch,
     SearchSpace,
     SuccessiveHalving,
 )
-from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
@@ -82,19 +79,6 @@ def test_the_best_configuration_trains_from_the_first_weights() -> None:
         assert {job[name] for job in retrained} == {survivor["client"][name]} == {result.best["client"][name]}
 
 
-def test_it_ends_like_a_run_of_its_own() -> None:
-    """With all clients and whole batches, which cohort and which order an arm draws makes no difference."""
-    fed, _, module = run(halving(), cohort=8, data=toy_data(batch_size=1000))
-    best = fed.result.best
-    fixed = Fixed({name: best["client"][name] for name in SPACE.client}, best["server"])
-    alone = ToyModule()
-    again = FederatedLoop(cohort=8, executor="sequential")
-    quiet_trainer(MORE, again, fixed).fit(alone, datamodule=toy_data(batch_size=1000))
-    for one, other in zip(module.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-    assert fed.result.score == pytest.approx(again.result.score, rel=1e-5)
-
-
 def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:
     fed, trainer, _ = run(halving(), logger=CSVLogger(tmp_path), evaluate_at=5)
     search, _, _ = run(halving(), rounds=4, retrain=None)
@@ -119,13 +103,6 @@ def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:
     assert not [name for name in logged[0] if name.startswith("retrain/") and "retrain/" in name[8:]]
 
 
-def test_every_arms_figures_stand_apart_too(tmp_path: Path) -> None:
-    _, trainer, _ = run(halving(), logger=CSVLogger(tmp_path), log_arms="all")
-    names = list(rows(Path(trainer.logger.log_dir) / "metrics.csv")[0])  # type: ignore[union-attr,arg-type]
-    assert "retrain/arm/3/train_loss" in names
-    assert not [name for name in names if "retrain/" in name.removeprefix("retrain/")]
-
-
 def test_what_the_trainer_has_to_allow() -> None:
     message = (
         r"max_epochs=6\) is shorter than SuccessiveHalving, whose arms take 4 rounds, and 3 more of `retrain`: set m"
@@ -140,12 +117,6 @@ def test_what_the_trainer_has_to_allow() -> None:
             run(FedEx(SPACE), rounds=rounds)
     with pytest.raises(MisconfigurationException, match="max_epochs is the rounds of both"):
         run(FedEx(SPACE), rounds=-1)
-
-
-@pytest.mark.parametrize(("retrain", "kind"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
-def test_a_number_of_rounds(retrain: Any, kind: Any) -> None:
-    with pytest.raises(kind, match="`retrain`"):
-        FederatedLoop(retrain=retrain)
 
 
 def test_every_client_trains_with_its_own() -> None:
@@ -184,18 +155,6 @@ def test_a_population_too() -> None:
     assert [arm for number, arm in begins.of if number >= 4] == [3] * MORE
 
 
-def test_evaluate_tests_the_retrained_model() -> None:
-    fed, trainer, module = run(halving())
-    tested = fed.evaluate(trainer, module, fed.data)
-    total, wrong = 0, 0.0
-    for client in range(8):
-        x, y = fed.data.examples(client, "test").take(torch.arange(fed.data.sizes("test")[client]))
-        with torch.no_grad():
-            total += len(y)
-            wrong += torch.nn.functional.cross_entropy(module(x), y, reduction="sum").item()
-    assert tested["global"]["test_loss"] == pytest.approx(wrong / total, rel=1e-5)
-
-
 def test_early_stopping_and_checkpoints_work_on(tmp_path: Path) -> None:
     saver = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1, filename="{epoch}")
     patient = EarlyStopping("val_loss", patience=20)
@@ -210,28 +169,3 @@ def test_early_stopping_and_checkpoints_work_on(tmp_path: Path) -> None:
 
 def best_rows(fed: FederatedLoop) -> list[dict[str, Any]]:
     return [row for row in fed.result.history if row["best"]]
-
-
-@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
-def test_resumed_inside_the_second_phase_it_is_bitwise_the_same(tmp_path: Path) -> None:
-    saver = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}", every_n_train_steps=2)
-    fed, _, module = run(halving(), FedEx(SPACE, configs=4), saver, enable_checkpointing=True)
-    files = sorted(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
-    assert len(files) == 19  # 39 jobs, of which the last nine are the second phase's
-    for path in files[13:]:
-        again, _, other = run(halving(), FedEx(SPACE, configs=4), ckpt_path=path)
-        assert all(torch.equal(one, two) for one, two in zip(module.parameters(), other.parameters(), strict=True))
-        for name in ("best", "arms", "ledger", "retraining", "trajectory"):
-            assert repr(getattr(again.result, name)) == repr(getattr(fed.result, name)), name
-        for name in ("history", "jobs"):
-            assert repr(getattr(again.result, name).to_dict()) == repr(getattr(fed.result, name).to_dict())
-
-
-def test_by_fedhpo(tmp_path: Path) -> None:
-    chosen = ["search=random", "tuner=none", "search.budget=4", "search.max_rounds=2", "trainer.max_epochs=4"]
-    summary = train(composed(tmp_path, *chosen, "fed.retrain=2"))
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    assert summary["best"]["model"] == "retrain"
-    assert (summary["ledger"]["rounds"], summary["retraining"]["rounds"]) == (4, 2)
-    assert [row["phase"] for row in rows(tmp_path / "history.csv")] == ["search"] * 4 + ["retrain"] * 2
-    assert len(json.loads((tmp_path / "trajectory.json").read_text())) == 2

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 
 from lightning_fedhpo import (
     Choice,
     FedAvg,
     FederatedLoop,
     FedEx,
-    FedProx,
     Fixed,
     Float,
     MultiplicativeWeights,
@@ -26,36 +23,6 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from lightning_fedhpo.types import Suggestion
 
 SPACE = SearchSpace(client={"lr": Float(1e-3, 0.5, log=True)})
-
-
-@pytest.mark.parametrize(
-    "options", [{"gradient_clip_val": 1.0}, {"accumulate_grad_batches": 2}, {"profiler": "simple"}], ids=str
-)
-def test_the_proximal_term_is_tunable_on_lightnings_own_loops(options: dict[str, Any]) -> None:
-    space = SearchSpace(client={"prox_mu": Float(0.1, 5.0)})
-    fed = FederatedLoop(FedProx(mu=0.0), cohort=3)
-    quiet_trainer(1, fed, FedEx(space, configs=3, epsilon=1.0), **options).fit(ToyModule(), datamodule=toy_data())
-    assert len(set(fed.result.jobs["prox_mu"])) > 1
-
-
-class Late(ToyModule):
-    """Makes what it needs, and the weights it begins with, when training starts."""
-
-    def on_train_start(self) -> None:
-        self.seen = torch.zeros(1)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.zero_()
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self.seen += 1
-        return super().training_step(batch, batch_idx)
-
-
-def test_what_on_train_start_makes_is_there_and_counts() -> None:
-    module, fed = Late(), FederatedLoop(cohort=3, score_before=True)
-    quiet_trainer(1, fed).fit(module, datamodule=toy_data())
-    assert fed.result.jobs["score_before"] == pytest.approx([np.log(3)] * 3), "all weights are zero"
 
 
 class Frozen(Callback):
@@ -70,7 +37,9 @@ class Frozen(Callback):
 
 
 def test_a_layer_in_eval_mode_stays_there_from_job_to_job() -> None:
-    quiet_trainer(2, FederatedLoop(cohort=3), Frozen()).fit(ToyModule(dropout=0.5), datamodule=toy_data())
+    quiet_trainer(2, FederatedLoop(cohort=3, executor="sequential"), Frozen()).fit(
+        ToyModule(dropout=0.5), datamodule=toy_data()
+    )
 
 
 @pytest.mark.parametrize("make", [lambda: FedEx(SPACE, configs=4), lambda: MultiplicativeWeights(SPACE, configs=4)])
@@ -113,26 +82,8 @@ def test_suggestions_that_would_not_take_effect() -> None:
         toy_run(1, Sloppy({}, count=2))
 
 
-def test_numbers_of_numpy_are_saved_as_numbers(tmp_path: Any) -> None:
-    keep = ModelCheckpoint(tmp_path, save_last=True, every_n_epochs=1)
-    fixed = Fixed({"lr": np.float64(0.05), "epochs": np.int64(2)}, {"momentum": np.float32(0.5)})
-    fed = FederatedLoop(cohort=3)
-    quiet_trainer(2, fed, fixed, keep, enable_checkpointing=True).fit(ToyModule(), datamodule=toy_data())
-    torch.load(tmp_path / "last.ckpt", weights_only=True)
-
-
-def test_any_metric_can_be_watched(tmp_path: Any) -> None:
-    keep = ModelCheckpoint(tmp_path, monitor="val_acc", mode="max")
-    stop = EarlyStopping("val_acc", mode="max", patience=50)
-    fed = FederatedLoop(cohort=3)
-    trainer = quiet_trainer(3, fed, keep, stop, enable_checkpointing=True)
-    trainer.fit(ToyModule(), datamodule=toy_data())
-    accuracies = fed.result.history["val/val_acc_personalized"]
-    assert float(keep.best_model_score) == pytest.approx(max(accuracies))
-
-
 def test_evaluate_takes_the_model_of_its_run_and_leaves_it_as_it_was() -> None:
-    module, data, fed = ToyModule(dropout=0.1), toy_data(), FederatedLoop(cohort=3)
+    module, data, fed = ToyModule(dropout=0.1), toy_data(), FederatedLoop(cohort=3, executor="sequential")
     trainer = quiet_trainer(2, fed, Fixed({"dropout": 0.4}))
     trainer.fit(module, datamodule=data)
     fed.evaluate(trainer, module, data)
@@ -149,30 +100,6 @@ def test_clients_of_another_federation_have_no_parts_of_their_own() -> None:
     strangers = fed.evaluate(trainer, module, other)["global"]
     fed.arms[0].client_state.clear()
     assert strangers == fed.evaluate(trainer, module, other)["global"]
-
-
-def test_a_limited_test_is_limited() -> None:
-    data, module, fed = toy_data(eval_batch_size=1, fractions=(0.5, 0.1, 0.4)), ToyModule(), FederatedLoop(cohort=3)
-    trainer = quiet_trainer(1, fed, limit_test_batches=1)
-    trainer.fit(module, datamodule=data)
-    accuracies = fed.evaluate(trainer, module, data).clients["global/test_acc"]
-    assert set(accuracies) <= {0.0, 1.0}, "one example each"
-
-
-@pytest.mark.parametrize("seed", ["1", -1, 2**63, 1.5, True])
-def test_seeds_that_are_none(seed: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="`seed` must be"):
-        FederatedLoop(seed=seed)
-
-
-def test_an_empty_space_is_nothing_to_search() -> None:
-    with pytest.raises(ValueError, match="a hyperparameter to search"):
-        RandomSearch(SearchSpace(), 4, 2)
-
-
-def test_choices_of_one_are_no_contrast() -> None:
-    fed, _, _ = toy_run(1, FedEx(SearchSpace(client={"epochs": Choice([2])}), configs=2))
-    assert set(fed.result.jobs["epochs"]) == {2}
 
 
 @pytest.mark.parametrize("server", [{"momentum": 1.5}, {"decay": 2.0}, {"lr": 0.0}], ids=str)

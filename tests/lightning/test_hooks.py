@@ -85,26 +85,6 @@ def test_a_lambda_callback_gets_jobs_as_batches_and_scores_as_outputs() -> None:
     ]
 
 
-def test_a_hook_set_on_an_instance_is_called() -> None:
-    callback, calls = Callback(), []
-    callback.on_train_batch_start = lambda *arguments: calls.append(arguments[-1])  # type: ignore[method-assign]
-    toy_run(1, callback, cohort=2)
-    assert calls == [0, 1]
-
-
-def test_the_round_is_published_before_callbacks_see_its_end() -> None:
-    class Reader(Callback):
-        def __init__(self) -> None:
-            self.seen: list[float] = []
-
-        def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            self.seen.append(float(trainer.callback_metrics["val_loss"]))
-
-    reader = Reader()
-    fed, _, _ = toy_run(3, reader)
-    assert reader.seen == [pytest.approx(score) for score in fed.result.arms[0]["scores"]]
-
-
 def test_callbacks_may_log_from_every_hook() -> None:
     class Logs(Callback):
         def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *arguments: Any) -> None:
@@ -149,7 +129,7 @@ class Nosy(ToyModule):
 
 def test_the_module_may_ask_its_trainer() -> None:
     module = Nosy()
-    quiet_trainer(2, FederatedLoop(cohort=2)).fit(module, datamodule=toy_data())
+    quiet_trainer(2, FederatedLoop(cohort=2, executor="sequential")).fit(module, datamodule=toy_data())
     assert module.asked == {
         "on_train_start": {(0, True, False)},
         "training_step": {(0, True, False), (1, True, False)},

@@ -14,7 +14,7 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 
 def _fit(bar: Callback, rounds: int = 2, cohort: int = 4, **options: Any) -> FederatedLoop:
-    fed = FederatedLoop(cohort=cohort)
+    fed = FederatedLoop(cohort=cohort, executor="sequential")
     trainer = quiet_trainer(rounds, fed, bar, enable_progress_bar=True, **options)
     trainer.fit(ToyModule(), datamodule=toy_data())
     return fed
@@ -27,20 +27,6 @@ def test_tqdm_counts_jobs_and_shows_the_score(capsys: pytest.CaptureFixture[str]
     assert re.search(r"Epoch 0: 100%.*4/4", shown)
     assert re.search(r"Epoch 1: 100%.*4/4", shown)
     assert f"val_loss={fed.result.score:.3g}" in shown.rstrip().splitlines()[-1]
-
-
-def test_tqdm_takes_up_the_previous_score_in_the_next_round(capsys: pytest.CaptureFixture[str]) -> None:
-    fed = _fit(TQDMProgressBar())
-    first = fed.result.arms[0]["scores"][0]
-    captured = capsys.readouterr()
-    pieces = [piece for piece in re.split(r"[\r\n]", captured.out + captured.err) if piece.startswith("Epoch 1")]
-    assert f"val_loss={first:.3g}" in pieces[0]
-
-
-def test_a_fast_dev_run_counts_the_jobs_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    _fit(TQDMProgressBar(), fast_dev_run=2)
-    captured = capsys.readouterr()
-    assert re.search(r"Epoch 0: 100%.*2/2", captured.out + captured.err)
 
 
 def test_a_bar_of_ones_own_gets_the_last_job_of_every_round() -> None:

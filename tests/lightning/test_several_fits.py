@@ -18,56 +18,6 @@ def _same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
-def test_progress_after_fit_is_lightnings() -> None:
-    _, trainer, _ = toy_run(3, cohort=2)
-    progress = trainer.fit_loop.epoch_progress
-    assert (trainer.current_epoch, trainer.global_step) == (3, 6)
-    assert vars(progress.current) == vars(progress.total) == dict(ready=3, completed=3, started=3, processed=3)
-    assert trainer.state.finished
-
-
-def test_another_fit_goes_on_to_the_new_max_epochs() -> None:
-    fed, trainer, module = toy_run(2, cohort=3)
-    trainer.fit_loop.max_epochs = 5
-    trainer.fit(module, datamodule=toy_data())
-    whole, _, reference = toy_run(5, cohort=3)
-    assert _same(module, reference)
-    assert fed.result.history == whole.result.history
-    assert fed.result.jobs == whole.result.jobs
-    assert fed.result.ledger == whole.result.ledger
-    assert (trainer.current_epoch, trainer.global_step) == (5, 15)
-
-
-def test_a_buffer_that_has_come_to_rest_is_still_the_arms_in_another_fit() -> None:
-    class Settles(ToyModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("begun", torch.tensor(False))
-            self.register_buffer("steps", torch.tensor(0.0))
-
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            self.begun |= True
-            self.steps += 1
-            return super().training_step(batch, batch_idx)
-
-    module, fed = Settles(), FederatedLoop(cohort=3)
-    trainer = quiet_trainer(2, fed)
-    trainer.fit(module, datamodule=toy_data())
-    trainer.fit_loop.max_epochs = 4
-    trainer.fit(module, datamodule=toy_data())
-    whole, reference = FederatedLoop(cohort=3), Settles()
-    quiet_trainer(4, whole).fit(reference, datamodule=toy_data())
-    assert _same(module, reference) and fed.result.history == whole.result.history
-
-
-def test_another_fit_at_the_same_max_epochs_trains_nothing() -> None:
-    fed, trainer, module = toy_run(2)
-    before = fed.result.ledger
-    trainer.fit(module, datamodule=toy_data())
-    assert fed.result.ledger == before
-    assert _same(module, toy_run(2)[2])
-
-
 def test_a_new_trainer_is_a_new_run() -> None:
     fed, _, _ = toy_run(2)
     module = ToyModule()
@@ -102,7 +52,7 @@ def test_the_module_holds_the_result_in_train_mode() -> None:
 
 
 def test_a_loop_can_be_sent_to_another_process() -> None:
-    fed, module = pickle.loads(pickle.dumps(FederatedLoop(cohort=3))), ToyModule()
+    fed, module = pickle.loads(pickle.dumps(FederatedLoop(cohort=3, executor="sequential"))), ToyModule()
     quiet_trainer(2, fed).fit(module, datamodule=toy_data())
     assert _same(module, toy_run(2, cohort=3)[2])
 
@@ -121,7 +71,7 @@ class Predicting(ToyModule):
 
 
 def test_validate_test_and_predict_take_the_pool() -> None:
-    trainer, module, data = quiet_trainer(3, FederatedLoop(cohort=3)), Predicting(), toy_data()
+    trainer, module, data = quiet_trainer(3, FederatedLoop(cohort=3, executor="sequential")), Predicting(), toy_data()
     trainer.fit(module, datamodule=data)
     x, y = toy_tensors(240)
     module.requires_grad_(False)

@@ -68,25 +68,6 @@ def test_what_a_killed_save_leaves_is_overwritten_by_the_next(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path] and "weights" in _load(path)
 
 
-def test_a_process_that_takes_over_does_not_write_into_the_others_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def while_it_writes(file: int) -> None:
-        monkeypatch.undo()
-        _save(path, process=1, content={"taken": "over"})
-
-    path = tmp_path / "last.ckpt"
-    monkeypatch.setattr(os, "fsync", while_it_writes)
-    _save(path)
-    assert "weights" in _load(path) and list(tmp_path.iterdir()) == [path]
-
-
-def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UnwrittenError, match=r"this checkpoint was not written.*file/last\.ckpt"):
-        _save(tmp_path / "file" / "last.ckpt")
-
-
 def test_how_the_user_has_checkpoints_written_is_left_alone(tmp_path: Path) -> None:
     class Own(TorchCheckpointIO):
         saved: list[str]
@@ -95,7 +76,7 @@ def test_how_the_user_has_checkpoints_written_is_left_alone(tmp_path: Path) -> N
             self.saved = [*getattr(self, "saved", []), Path(path).name]
 
     own = Own()
-    trainer = quiet_trainer(1, FederatedLoop(cohort=2), plugins=own)
+    trainer = quiet_trainer(1, FederatedLoop(cohort=2, executor="sequential"), plugins=own)
     trainer.fit(ToyModule(), datamodule=toy_data())
     trainer.save_checkpoint(tmp_path / "mine.ckpt")
     assert own.saved == ["mine.ckpt"] and not (tmp_path / "mine.ckpt").exists()
@@ -136,20 +117,6 @@ def test_what_cannot_be_loaded_is_refused_in_a_sentence(make: Any, what: str, tm
     _save(tmp_path / "best.ckpt")
     with pytest.raises(MisconfigurationException, match=rf"{message}: take \S*best\.ckpt, which loads.$"):
         read(_load, tmp_path / "last.ckpt")
-
-
-def test_a_runs_folder_has_its_checkpoints_in_another(tmp_path: Path) -> None:
-    _save(tmp_path / "checkpoints" / "last.ckpt")
-    with pytest.raises(MisconfigurationException, match=r"is a folder: take \S*checkpoints/last\.ckpt, which loads"):
-        read(_load, tmp_path)
-
-
-def test_an_error_that_is_not_the_files_is_raised_as_it_is(tmp_path: Path) -> None:
-    def load(path: Path) -> None:
-        raise RuntimeError("no such device")
-
-    with pytest.raises(RuntimeError, match="no such device"):
-        read(load, _save(tmp_path / "last.ckpt"))
 
 
 def test_the_newest_file_that_a_run_can_resume_from(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback, Trainer
 
-from lightning_fedhpo import Choice, FedAvg, FederatedLoop, FedPop, FedTune, Fixed, Float, RandomSearch, SearchSpace
-from lightning_fedhpo.cli.main import train
-from lightning_fedhpo.run.trajectory import checked, owners, read_trajectory, trajectory_of, write_trajectory
+from lightning_fedhpo import Choice, FedAvg, FederatedLoop, FedPop, FedTune, Float, RandomSearch, SearchSpace
+from lightning_fedhpo.run.trajectory import owners, read_trajectory, trajectory_of, write_trajectory
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
@@ -60,15 +59,6 @@ def test_it_is_what_the_best_arm_and_its_ancestors_trained_with() -> None:
     assert len({row["client"]["lr"] for row in trajectory}) == len(set(owned)), "a copy has values of its own"
 
 
-def test_without_evolution_it_is_the_same_in_every_round() -> None:
-    fed = FederatedLoop(cohort=2, executor="sequential")
-    fixed = Fixed({"lr": 0.2}, {"momentum": 0.5})
-    quiet_trainer(3, fed, fixed).fit(ToyModule(), datamodule=toy_data())
-    server = {"lr": 1.0, "momentum": 0.5, "decay": 0.0}
-    expected = [{"round": n, "arm": 0, "server": server, "client": {"lr": 0.2}} for n in range(3)]
-    assert fed.result.trajectory == expected
-
-
 class Stops(Callback):
     """Is Ctrl-C in a round's last job, when other arms have been aggregated."""
 
@@ -80,27 +70,14 @@ class Stops(Callback):
             raise ZeroDivisionError("of somebody else's")
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_an_interrupted_round_is_not_in_it(number: int) -> None:
+def test_an_interrupted_round_is_not_in_it() -> None:
+    number = 2
     fed = FederatedLoop(cohort=3, executor="sequential")
     search = RandomSearch(SPACE, budget=36, max_rounds=6)
     with pytest.raises(ZeroDivisionError):
         quiet_trainer(6, fed, search, Stops(number)).fit(ToyModule(), datamodule=toy_data())
     assert max(arm.rounds for arm in fed.arms) == number + 1, "an arm is done for good"
     assert [row["round"] for row in fed.result.trajectory] == list(range(number))
-
-
-def test_the_file_in_a_runs_folder(tmp_path: Path) -> None:
-    chosen = ["search=random", "tuner=fedpop", "search.budget=20", "trainer.max_epochs=5", "fed.executor=sequential"]
-    summary = train(composed(tmp_path, *chosen))
-    trajectory = read_trajectory(tmp_path / "trajectory.json")
-    history = {(row["round"], row["arm"]): row for row in rows(tmp_path / "history.csv")}
-    assert [row["round"] for row in trajectory] == list(range(5))
-    assert trajectory[-1]["arm"] == summary["best_arm"]
-    for row in trajectory:
-        written = history[str(row["round"]), str(row["arm"])]
-        assert row["client"] == pytest.approx({n: float(written[f"client/{n}"]) for n in row["client"]})
-        assert row["server"] == pytest.approx({n: float(written[f"server/{n}"]) for n in row["server"]})
 
 
 def test_every_clients_own_configuration(tmp_path: Path) -> None:
@@ -150,12 +127,9 @@ ROW = {"server": {"lr": 1.0}, "client": {"lr": 0.1}}
     [
         ("[{", "is no JSON"),
         ("[]", "list with `server` and `client` values"),
-        ('"text"', "list with `server` and `client` values"),
         (json.dumps(ROW), "list with `server` and `client` values"),
         (json.dumps([ROW, {"server": {"lr": 1.0}}]), "list with `server` and `client` values"),
-        (json.dumps([{"server": 1.0, "client": {}}]), "list with `server` and `client` values"),
         (json.dumps([ROW, {"server": {"lr": 1.0}, "client": {"momentum": 0.1}}]), "same hyperparameters in every"),
-        (json.dumps([ROW, {"server": {}, "client": {"lr": 0.1}}]), "same hyperparameters in every round"),
         (json.dumps([{**ROW, "clients": [{"lr": 0.1}]}]), "list with `server` and `client` values"),
         (json.dumps([{**ROW, "clients": {"0": 0.1}}]), "list with `server` and `client` values"),
         (json.dumps([{**ROW, "clients": {"0": {"lr": 0.1}}}, ROW]), "same hyperparameters in every round"),
@@ -166,15 +140,3 @@ def test_files_that_are_none(content: str, message: str, tmp_path: Path) -> None
     with pytest.raises(ValueError, match=message) as caught:
         read_trajectory(tmp_path / "trajectory.json")
     assert str(tmp_path) in str(caught.value)
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no file at"):
-        read_trajectory(tmp_path / "trajectory.json")
-
-
-def test_what_was_read_is_not_what_was_given() -> None:
-    given = [{"server": {"lr": 1.0}, "client": {"lr": 0.1}}]
-    found = checked(given, "here")
-    given[0]["client"]["lr"] = 0.7
-    assert found[0]["client"] == {"lr": 0.1}
