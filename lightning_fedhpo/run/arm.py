@@ -192,7 +192,7 @@ class Arm:
         return model
 
     @torch.no_grad()
-    def restore(self, model: Model) -> None:
+    def restore(self, model: Mapping[str, Any]) -> None:
         """Take over what :meth:`model` returned; no tensor is shared with it afterwards."""
         torch._foreach_copy_(self.weights, model["weights"])
         if self.buffers:
