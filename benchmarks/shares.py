@@ -22,16 +22,16 @@ from lightning.pytorch import Trainer
 from benchmarks.tables import table
 from lightning_fedhpo.cli import main as command
 from lightning_fedhpo.client.training import LocalTraining
-from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.loop import FederatedLoop
 
 TRAINING = "local training"
 TESTS = "tests on clients, online and at the end"
 PARTS: dict[str, list[tuple[Any, str]]] = {
-    TRAINING: [(LocalTraining, "train"), (VectorizedExecutor, "together")],
+    TRAINING: [(LocalTraining, "train"), (BatchedJobs, "run")],
     "tracing steps": [(Programs, "_made")],
-    "clients' validation": [(LocalTraining, "evaluate"), (VectorizedExecutor, "_scores")],
+    "clients' validation": [(LocalTraining, "evaluate"), (BatchedJobs, "_scores")],
     "cohorts and suggestions": [(FederatedLoop, "begin_round")],
     "aggregation, books, tuner": [(FederatedLoop, "_aggregate"), (FederatedLoop, "end_round")],
     "figures for loggers": [(FederatedLoop, "publish")],

@@ -14,7 +14,7 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
-from lightning_fedhpo.executors import SequentialExecutor
+from lightning_fedhpo.executors import Executor
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.processes.board import LostProcessError
@@ -294,7 +294,7 @@ class FederatedLoop(Callback):
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
         if self.algorithm.changes_gradient:
-            self.session.executor.after_backward()
+            self.session.sequential.after_backward()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the next round, and everything that was written down."""
@@ -376,8 +376,12 @@ class FederatedLoop(Callback):
             raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
         return self._session
 
+    def retrace(self) -> None:
+        """Trace the module's steps anew: for a callback that changes what one look at the module does not show."""
+        self.session.executor.retrace()
+
     @property
-    def _executor(self) -> SequentialExecutor:
+    def _executor(self) -> Executor:
         return self.session.executor
 
     def _end_watch(self, well: bool) -> None:

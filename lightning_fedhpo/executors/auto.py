@@ -1,28 +1,24 @@
-"""Which executor runs a run's jobs, and on how many threads: decided before the first round, by rules, and said.
+"""Which executor runs a run's jobs, and on how many threads: chosen before the first round, by rules, and said.
 
-A rule and not a stopwatch decides, so that the same run is run in the same way again, when it is resumed too.
+Rules choose and not a stopwatch, so that the same run is run in the same way again, also when it is resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.settings import MEGABYTE, Auto, Sequential, Setting, Vectorized
-from lightning_fedhpo.executors.vectorized.equivalence import vectorized
-from lightning_fedhpo.executors.vectorized.graph.trace import compiler
+from lightning_fedhpo.executors.base import Executor
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.settings import MEGABYTE, Sequential, Setting, Vectorized
+from lightning_fedhpo.executors.vectorized.builder import vectorized
+from lightning_fedhpo.executors.vectorized.graph.trace import compiler, convolves_images, copied
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
-from lightning_fedhpo.executors.vectorized.programs import first_line
 from lightning_fedhpo.types import Config
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.algorithms.base import Algorithm
 
 SMALL_STEP = 20e6
 """Floating-point operations of a step below which a second thread costs more than it brings."""
@@ -47,7 +43,7 @@ class Plan:
         configs: Configurations to compare with.
         jobs: Jobs of a round, about.
         updates: Jobs of the whole run, at most; None where nobody knows how long it will be.
-        alike: What a checkpoint knows of results side by side: whether they are the same; None where nobody has looked.
+        alike: :attr:`Executor.alike` of the checkpoint.
     """
 
     clients: Sequence[int]
@@ -59,12 +55,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Operations:
-    """How many floating-point operations a training step of a job has, as far as torch can count them.
-
-    Attributes:
-        all: All of them.
-        convolutions: Those of convolutions.
-    """
+    """How many floating-point operations a training step of a job has, as far as torch can count them."""
 
     all: float
     convolutions: float
@@ -78,102 +69,72 @@ class Operations:
 _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
 
 
-def choose(
-    setting: Setting,
-    sequential: SequentialExecutor,
-    algorithm: Algorithm,
-    limits: Limits,
-    monitor: str | None,
-    plan: Plan,
-) -> SequentialExecutor:
-    """Return the executor of a run, told with how many threads to compute where the user leaves it to us.
-
-    An error of the choice itself leaves the run to the sequential executor, with a warning.
-    """
-    try:
-        return _chosen(setting, sequential, algorithm, limits, monitor, plan)
-    except Exception as error:
-        sequential.alike = False  # so that a resumed run is sequential, too
-        text = f"jobs run one after another: the choice of an executor failed ({first_line(error)})"
-        rank_zero_warn(f"executor: {text}.")
-        return _named(sequential, text)
-
-
-def _chosen(
-    setting: Setting,
-    sequential: SequentialExecutor,
-    algorithm: Algorithm,
-    limits: Limits,
-    monitor: str | None,
-    plan: Plan,
-) -> SequentialExecutor:
+def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Executor:
+    """Return the executor of a run, with its number of threads where the user leaves it to us, and say why."""
     if isinstance(setting, Sequential):
-        return _named(sequential, "jobs run one after another, as asked for")
-    module = sequential.local.module
+        sequential.choice = "jobs run one after another, as asked for"
+        return sequential
     asked = isinstance(setting, Vectorized)
     step = Operations(0.0, 0.0) if asked else operations(sequential, plan.clients[0])
+    executor: Executor = sequential
+    say: Callable[[str], None] = rank_zero_info
     against = None if asked else _against(step, plan)
     if against is not None:
-        return _threaded(sequential, step.all, f"jobs run one after another: {against}")
-    wished = setting if isinstance(setting, Vectorized) else Vectorized()
-    compiles = wished.compile if wished.compile is not None else compiler() is not None
-    enough = WORTH_COMPILING["batch_size" not in sequential.binding.names]
-    uncompiled = "" if compiles else "there is no C++ compiler" if wished.compile is None else "as asked for"
-    if not asked and compiles and (plan.updates is None or plan.updates < enough):
-        compiles, uncompiled = False, f"that pays from {enough:,} jobs on, and there are {_count(plan.updates)}"
-    try:
-        chosen = vectorized(
-            sequential,
-            algorithm,
-            limits,
-            monitor,
-            plan.clients,
-            plan.configs,
-            compiles,
-            wished.memory * MEGABYTE,
-            bool(plan.alike),
-        )
-        if plan.alike is False:
-            raise CannotBatchError("that was found earlier in this run")
-    except CannotBatchError as reason:
-        sequential.alike = False
-        text = f"jobs of {type(module).__name__} run one after another, not side by side: {reason}"
-        if not asked:
-            return _threaded(sequential, step.all, text)
-        rank_zero_warn(f"executor: {text}.")
-        return _named(sequential, text)
-    chosen.alike = True
-    if not asked and chosen.copies > MOST_COPIES:
-        text = "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
-        return _threaded(sequential, step.all, text)
-    if compiles and not chosen.programs.compiles:
-        uncompiled = "convolutions of images are slower then"
-    why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step"
-    how = f"not compiled: {uncompiled}" if uncompiled else "compiled"
-    text = f"jobs run side by side, {why}; {how}"
+        text = f"jobs run one after another: {against}"
+    else:
+        try:
+            executor, text = _side_by_side(setting, sequential, plan, step)
+        except CannotBatchError as reason:
+            sequential.alike = False
+            text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {reason}"
+            say = rank_zero_warn if asked else rank_zero_info
     if not asked:
-        return _threaded(chosen, step.all * plan.jobs, text)
-    rank_zero_info(f"executor: {text}.")
-    return _named(chosen, text)
-
-
-def _count(updates: int | None) -> str:
-    return "nobody knows how many" if updates is None else f"{updates:,}"
-
-
-def _named(executor: SequentialExecutor, text: str) -> SequentialExecutor:
+        text += f"; on {_set_threads(executor, step, plan)} thread(s)"
     executor.choice = text
+    say(f"executor: {text}.")
     return executor
 
 
-def _threaded(executor: SequentialExecutor, step: float, text: str) -> SequentialExecutor:
-    """Have a small step computed by one thread, and say what was chosen."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in executor.state.weights)
-    small = step < SMALL_STEP and (size < LARGE_MODEL or executor.aggregates_whole_rounds)
+def _side_by_side(
+    setting: Setting, sequential: SequentialExecutor, plan: Plan, step: Operations
+) -> tuple[Executor, str]:
+    """Return the executor and why, or raise with the reason that stands against it."""
+    if plan.alike is False:
+        raise CannotBatchError("that was found earlier in this run")
+    asked = isinstance(setting, Vectorized)
+    wished = setting if isinstance(setting, Vectorized) else Vectorized()
+    memory, proved = wished.memory * MEGABYTE, bool(plan.alike)
+    chosen = vectorized(sequential, plan.clients, plan.configs, memory, trusts=asked, proved=proved)
+    programs = chosen.batched.programs
+    graph = next(graph.graph for (stage, _, _), graph in programs.graphs.items() if stage == "training")
+    if not asked and copied(graph) > MOST_COPIES:
+        return sequential, (
+            "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
+        )
+    enough = WORTH_COMPILING[len({config.get("batch_size") for config in plan.configs}) == 1]
+    uncompiled = ""
+    if wished.compile is False:
+        uncompiled = "as asked for"
+    elif wished.compile is None and compiler() is None:
+        uncompiled = "there is no C++ compiler"
+    elif not asked and (plan.updates is None or plan.updates < enough):
+        there = "nobody knows how many" if plan.updates is None else f"{plan.updates:,}"
+        uncompiled = f"that pays from {enough:,} jobs on, and there are {there}"
+    elif convolves_images(graph):
+        uncompiled = "convolutions of images are slower then"
+    else:
+        programs.compile()
+    why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step"
+    return chosen, f"jobs run side by side, {why}; {f'not compiled: {uncompiled}' if uncompiled else 'compiled'}"
+
+
+def _set_threads(executor: Executor, step: Operations, plan: Plan) -> int:
+    """Have a small step computed by one thread, and return by how many it is."""
+    together = executor.aggregates_whole_rounds
+    size = sum(tensor.numel() * tensor.element_size() for tensor in executor.sequential.state.weights)
+    small = step.all * (plan.jobs if together else 1) < SMALL_STEP and (size < LARGE_MODEL or together)
     executor.threads = 1 if small else None
-    text += f"; on {1 if small else torch.get_num_threads()} thread(s)"
-    rank_zero_info(f"executor: {text}.")
-    return _named(executor, text)
+    return 1 if small else torch.get_num_threads()
 
 
 def _against(step: Operations, plan: Plan) -> str | None:
@@ -198,6 +159,3 @@ def operations(sequential: SequentialExecutor, client: int) -> Operations:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
     counts = counter.get_flop_counts().get("Global", {})  # nothing where torch counts none of the operations
     return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))
-
-
-__all__ = ["Auto", "Plan", "Sequential", "Vectorized", "choose"]

@@ -63,7 +63,7 @@ def _alike(one: Outcome, other: Outcome, arm: Arm) -> bool:
 def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> Outcome | None:
     """Train a client for a few steps, and score it; None where that fails."""
     try:
-        with executor.briefly(STEPS_COMPARED), HashedDropout(traced=False):  # masks would not be the same
+        with executor.briefly(STEPS_COMPARED), HashedDropout():  # masks would not be the same
             result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
         if not result.finite:
             return None

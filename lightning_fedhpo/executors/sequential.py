@@ -21,6 +21,7 @@ from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.client.training import Done, LocalTraining
+from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.run.arm import LOCAL, Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
@@ -42,7 +43,7 @@ class Limits:
     val: int | float = 1.0
 
 
-class SequentialExecutor:
+class SequentialExecutor(Executor):
     """Runs jobs one after another.
 
     Args:
@@ -55,16 +56,6 @@ class SequentialExecutor:
         monitor: The score among what the module logs, None to go without scores.
         on_error: ``"raise"`` stops the run with the client's name, ``"drop"`` goes on without its result.
     """
-
-    aggregates_whole_rounds = False
-    """Whether results of one arm depend on which arms run beside it, if only in the rounding."""
-    threads: int | None = None
-    """With how many threads torch computes the jobs; None leaves it as it is."""
-    choice = ""
-    """What was chosen to run the jobs, and why."""
-    alike: bool | None = None
-    """Whether results side by side were found to be those of one job after another; None where nobody has looked. A run
-    that is resumed goes by it."""
 
     def __init__(
         self,
@@ -81,9 +72,9 @@ class SequentialExecutor:
         self.state = state
         self.binding = binding
         self.data = data
-        self._algorithm = algorithm
-        self._limits = limits
-        self._monitor = monitor
+        self.algorithm = algorithm
+        self.limits = limits
+        self.monitor = monitor
         self.on_error = on_error
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
@@ -91,6 +82,11 @@ class SequentialExecutor:
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
         self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
         self._share = 1.0 / local.trainer.accumulate_grad_batches
+
+    @property
+    def sequential(self) -> SequentialExecutor:
+        """Itself."""
+        return self
 
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
         """Yield the result of every job in turn; its tensors hold until the next is asked for."""
@@ -116,12 +112,17 @@ class SequentialExecutor:
     @contextmanager
     def briefly(self, batches: int) -> Iterator[None]:
         """Have jobs train on no more than so many batches an epoch."""
-        whole, limit = self._limits, self._limits.train
-        self._limits = replace(whole, train=min(limit, batches) if isinstance(limit, int) or limit == 1.0 else limit)
+        whole, limit = self.limits, self.limits.train
+        self.limits = replace(whole, train=min(limit, batches) if isinstance(limit, int) or limit == 1.0 else limit)
         try:
             yield
         finally:
-            self._limits = whole
+            self.limits = whole
+
+    def clean(self, *place: int) -> None:
+        """Make the module what a client of this round finds."""
+        self.state.begin(*place)
+        self.state.end()
 
     def step_once(self, client: int) -> None:
         """Take a client's first step, to look at what it leaves; :meth:`rewound` takes it back."""
@@ -153,17 +154,17 @@ class SequentialExecutor:
         val = self.data.examples(job.client, "val")
         place = context.seed, job.round, job.arm, job.client
         used = self.prepare(job, arm)
-        scored = self._monitor is not None and len(val) > 0
+        scored = self.monitor is not None and len(val) > 0
         before: dict[str, float] = {}
         if scored and context.needs_before:
             seeding.seed_user_code(seeding.key(place[0], seeding.EVALUATION, *place[1:]))
-            before = self.local.evaluate(val, limit=self._limits.val)
+            before = self.local.evaluate(val, limit=self.limits.val)
         seeding.seed_user_code(seeding.key(place[0], seeding.USER, *place[1:]))
         done = self.train(self.data, job.client, seeding.key(place[0], seeding.BATCHES, *place[1:]))
         logged = self.local.recorder.finish()
-        after = self.local.evaluate(val, limit=self._limits.val) if scored else {}
+        after = self.local.evaluate(val, limit=self.limits.val) if scored else {}
         self.state.settle()
-        score_after = self._score(after) if scored else None
+        score_after = self.score(after) if scored else None
         state = self.state
         result = ClientResult(
             job=job,
@@ -172,11 +173,11 @@ class SequentialExecutor:
             personal=state.personal,
             used=used,
             train_examples=int(self.data.sizes("train")[job.client]),
-            val_examples=self.local.scored(val, self._limits.val),
+            val_examples=self.local.scored(val, self.limits.val),
             local_steps=done.steps,
             examples=done.examples,
-            evaluations=done.evaluations + (bool(before) + bool(after)) * self.local.scored(val, self._limits.val),
-            score_before=self._score(before) if before else None,
+            evaluations=done.evaluations + (bool(before) + bool(after)) * self.local.scored(val, self.limits.val),
+            score_before=self.score(before) if before else None,
             score_after=score_after,
             before=before,
             after=after,
@@ -197,7 +198,7 @@ class SequentialExecutor:
 
     def untrained_arm(self) -> Arm:
         """Return an arm that begins with the module as it is."""
-        return Arm(0, self._algorithm, {}, self.state.weights, self.state.buffers)
+        return Arm(0, self.algorithm, {}, self.state.weights, self.state.buffers)
 
     def show(self, arm: Arm) -> None:
         """Leave an arm's model in the module, with the author's values on everything that is tuned."""
@@ -210,19 +211,19 @@ class SequentialExecutor:
     def receive(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
         """Begin a client's training from the arm's weights, which the module holds already; return values in force."""
         self._start = arm.weights
-        if self._algorithm.changes_gradient:
-            self._carried = self._algorithm.carried(arm, client)
+        if self.algorithm.changes_gradient:
+            self._carried = self.algorithm.carried(arm, client)
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
         return self.binding.apply(self.binding.in_round(config, arm.rounds))
 
     def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:
         """Return what the module logs when it validates on examples, as it is now."""
-        return self.local.evaluate(examples, limit=self._limits.val, batch_size=batch_size)
+        return self.local.evaluate(examples, limit=self.limits.val, batch_size=batch_size)
 
     def differentiate(self, examples: Examples, recorder: Recorder, batch_size: int | None = None) -> dict[str, float]:
         """Validate on examples with gradients, whose values ``recorder`` takes."""
-        return self.local.differentiate(examples, recorder, self._limits.val, batch_size)
+        return self.local.differentiate(examples, recorder, self.limits.val, batch_size)
 
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""
@@ -233,9 +234,9 @@ class SequentialExecutor:
             settings.epochs,
             settings.batch_size,
             self._generator.manual_seed(draw),
-            self._limits.train,
+            self.limits.train,
             val=data.examples(client, "val") if self.local.watches_validation else None,
-            val_limit=self._limits.val,
+            val_limit=self.limits.val,
         )
 
     @torch.no_grad()
@@ -245,14 +246,15 @@ class SequentialExecutor:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
         weights, values = self.state.weights, self.binding.settings.algorithm
-        added = self._algorithm.added_gradient(weights, self._start, values, self._carried)
+        added = self.algorithm.added_gradient(weights, self._start, values, self._carried)
         pairs = [(w.grad, more) for w, more in zip(weights, added, strict=True) if w.grad is not None]
         if pairs:
             grads, more = zip(*pairs, strict=True)
             torch._foreach_add_(list(grads), list(more), alpha=self._share)
 
-    def _score(self, metrics: Mapping[str, float]) -> float:
-        monitor = self._monitor or ""
+    def score(self, metrics: Mapping[str, float]) -> float:
+        """Return the monitored one of what the module logged."""
+        monitor = self.monitor or ""
         if monitor not in metrics:
             raise KeyError(
                 f"the module did not log {monitor!r} in `validation_step`; it logged {', '.join(metrics) or 'nothing'}"

@@ -41,7 +41,7 @@ def check(session: Session, jobs: Sequence[Job]) -> None:
     if rounds < min(PATIENCE, total):
         return
     with processes.together("the look for what is at fault"), seeding.preserved():
-        is_rate, reason = _fault(session.executor, arms.best, jobs, rounds == total, session.monitor)
+        is_rate, reason = _fault(session.sequential, arms.best, jobs, rounds == total, session.monitor)
     search = session.search
     if is_rate and search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.

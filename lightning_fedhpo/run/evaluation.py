@@ -182,7 +182,7 @@ def evaluate(
     clients: int | Sequence[int] | None,
 ) -> Evaluation:
     """Evaluate one arm's model on its clients; the module holds the last of them afterwards."""
-    executor, seed, tuner = session.executor, session.options.seed, session.tuner_of(arm)
+    executor, seed, tuner = session.sequential, session.options.seed, session.tuner_of(arm)
     if module is not session.module:
         raise ValueError(
             "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
@@ -207,7 +207,7 @@ def evaluate(
     rows: dict[int, Mapping[str, Any]] = {}
     failed: dict[int, str] = {}
     with (
-        machine.threads(executor.threads),
+        machine.threads(session.executor.threads),
         processes.together("an evaluation") as answers,
         seeding.preserved(),
         private.fitting(trainer, module),
@@ -249,7 +249,7 @@ class _ClientTest:
 
     def row(self, client: int) -> Mapping[str, Any]:
         """Return the metrics of the arm's model on a client, before and after it is trained there."""
-        executor, arm, seed = self.session.executor, self.arm, self.session.options.seed
+        executor, arm, seed = self.session.sequential, self.arm, self.session.options.seed
         deployed = self.session.tuner_of(arm).deployed(arm, client, seed)
         executor.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, self.known)
         examples = self.data.examples(client, self.split)
@@ -262,7 +262,7 @@ class _ClientTest:
         return row | self._metrics("personalized", examples)
 
     def _metrics(self, kind: str, examples: Examples) -> dict[str, float]:
-        logged = self.session.executor.local.evaluate(examples, self.stage, self.limit)
+        logged = self.session.sequential.local.evaluate(examples, self.stage, self.limit)
         return {f"{kind}/{name}": value for name, value in logged.items()}
 
 

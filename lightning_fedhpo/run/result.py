@@ -84,7 +84,7 @@ def result_of(session: Session) -> Result:
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], session.executor.binding) | records.which_model(best),
+        best=_deployed(found[best.index], session.sequential.binding) | records.which_model(best),
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,

@@ -36,7 +36,7 @@ class Trial:
     """
 
     def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
-        self._executor = session.executor
+        self._executor = session.sequential
         self._data = session.data
         self._client = 0
         self._options = session.options

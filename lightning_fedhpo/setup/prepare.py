@@ -17,10 +17,11 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
-from lightning_fedhpo.client.module_state import ModuleState, lazy_parameters, module_state, named_state
+from lightning_fedhpo.client.module_state import lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.auto import Plan, choose
+from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.channels_last import lay_out_images
 from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
@@ -29,6 +30,7 @@ from lightning_fedhpo.setup.effect_check import check_effect, check_server_effec
 from lightning_fedhpo.setup.tuned import Tuned
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.setup.options import LoopOptions
     from lightning_fedhpo.setup.session import Session
 
 TRIAL_CLIENTS = 5
@@ -46,7 +48,7 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     tuning = session.tuning
     clients = _trial_clients(data, session.monitor)
     # The bare loop has no hooks.
-    hook = (lambda: session.executor.after_backward()) if algorithm.changes_gradient else None
+    hook = (lambda: session.sequential.after_backward()) if algorithm.changes_gradient else None
     session.optimizers.rewind()
     local = LocalTraining(session.trainer, module, data, hook)
     limits = Limits(*private.limits(session.trainer))
@@ -56,26 +58,26 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     binding = Binding(module, session.optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
 
-    def executor(state: ModuleState) -> SequentialExecutor:
-        return SequentialExecutor(local, state, binding, data, algorithm, limits, session.monitor, options.on_error)
-
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trained in named_state(module) if trained]  # a trial may freeze some for a while
     untrained = [name for name, _, trained in named_state(module) if not trained]  # the trial shows which of them move
-    session.executor = executor(module_state(module, (), untrained, options.seed))
+    state = module_state(module, (), untrained, options.seed)
+    session.executor = sequential = SequentialExecutor(
+        local, state, binding, data, algorithm, limits, session.monitor, options.on_error
+    )
     trial = Trial(session, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
     try:
         changed = trial.choose(clients, tuning.config)
         if options.verify:
-            _check_effects(tuning, binding, trial, algorithm, session.executor.state.weights)
+            _check_effects(tuning, binding, trial, algorithm, state.weights)
     finally:
         binding.restore()
     changed = list(known.get("moving", changed))
     state = module_state(module, algorithm.local, changed, options.seed, training)
-    session.executor = sequential = executor(state)
+    sequential.state = state
     configs = tuning.varied if tuning.contrasts else [tuning.config]
     plan = Plan(clients[:3], configs, session.jobs, session.updates, known.get("alike"))
-    session.executor = _chosen(sequential, session, limits, plan)
+    session.executor = _chosen(sequential, options, plan)
     session.moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     session.prepared = True
 
@@ -93,14 +95,13 @@ def _check_effects(
         check_server_effect(algorithm, name, ends, weights)
 
 
-def _chosen(sequential: SequentialExecutor, session: Session, limits: Limits, plan: Plan) -> SequentialExecutor:
+def _chosen(sequential: SequentialExecutor, options: LoopOptions, plan: Plan) -> Executor:
     """Return what is to run the jobs; the module is left as it was."""
-    state, options = sequential.state, session.options
+    state = sequential.state
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
     try:
         lay_out_images(sequential, plan.clients[0], plan.configs[0])
-        setting = setting_of(options.executor)
-        return choose(setting, sequential, session.algorithm, limits, session.monitor, plan)
+        return choose(setting_of(options.executor), sequential, plan)
     finally:
         state.end()
         state.load(kept[: len(state.weights)], kept[len(state.weights) :][: len(state.buffers)], None)

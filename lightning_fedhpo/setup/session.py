@@ -14,7 +14,7 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.splits import Split
-from lightning_fedhpo.executors import SequentialExecutor
+from lightning_fedhpo.executors import Executor, SequentialExecutor
 from lightning_fedhpo.run import checkpoint, checkpoint_file, identity, machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.population import Population
@@ -49,7 +49,7 @@ class Session:
     """
 
     optimizers: LocalOptimizers
-    executor: SequentialExecutor
+    executor: Executor
     moving: list[str]
     identity: dict[str, Any]
 
@@ -105,7 +105,12 @@ class Session:
         )
 
     def _validation_on(self, split: Split) -> ServerValidation:
-        return ServerValidation(split, self.options.seed, lambda: self.executor)
+        return ServerValidation(split, self.options.seed, lambda: self.sequential)
+
+    @property
+    def sequential(self) -> SequentialExecutor:
+        """The executor of single jobs, on the module."""
+        return self.executor.sequential
 
     # ------------------------------------------------------------------ from fit to fit
 
@@ -160,12 +165,12 @@ class Session:
             prepare(self, known)
         with seeding.preserved():
             if self.server is not None:
-                checks.check_logged(self.server.score(self.executor.untrained_arm(), {}), self.options.monitor)
-            self.tuner.rehearse(self.executor.untrained_arm())
+                checks.check_logged(self.server.score(self.sequential.untrained_arm(), {}), self.options.monitor)
+            self.tuner.rehearse(self.sequential.untrained_arm())
         if self.saved:
             checkpoint.restore(self)
         elif not self.arms:
-            self.arms.begin_from(self.executor.state)
+            self.arms.begin_from(self.sequential.state)
             self.start_arms(self.search.first)
         self.saved = {}
         if self.arms:
@@ -180,14 +185,14 @@ class Session:
     def show_best(self) -> None:
         """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""
         self.tuner.leader = self.arms.best_searched.index
-        self.executor.show(self.arms.best)
+        self.sequential.show(self.arms.best)
         if self.fitted:
             self.deploy()
 
     def deploy(self) -> None:
         """Put the best arm's hyperparameters into the module."""
         self.fitted = True
-        self.executor.binding.apply(self.chosen(self.arms.best))
+        self.sequential.binding.apply(self.chosen(self.arms.best))
 
     # ------------------------------------------------------------------ what is tuned
 

@@ -1,7 +1,8 @@
-"""The default executor runs whatever another one can run."""
+"""``auto`` chooses by rules, says why, and runs whatever another executor can run."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import FederatedData, Iid
-from lightning_fedhpo.executors import VectorizedExecutor, auto
+from lightning_fedhpo import FederatedData, FederatedLoop, Iid
+from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
-from tests.executors.vectorized.test_executor import agree, run
+from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
+from tests.executors.vectorized.zoo import CASES
 
 
 class Plain(LightningModule):
@@ -64,20 +66,30 @@ def _ratings() -> FederatedData:
 def test_modules_without_a_matrix_product_run_by_default(module: Any, data: Any) -> None:
     """torch counts no operation of theirs."""
     fed = run("auto", module(), data=data())
-    assert type(fed._executor) is VectorizedExecutor
+    assert is_vectorized(fed)
     agree(run("sequential", module(), data=data()), fed)
 
 
-def test_an_error_of_the_choice_leaves_the_run_to_the_sequential_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*arguments: Any) -> None:
-        raise KeyError("Global")
+def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        fed = run("auto", Net())
+    said = [record.message for record in caplog.records if record.message.startswith("executor: ")]
+    assert said == [f"executor: {fed.choice}."]
+    assert "jobs run side by side, 4 a round" in fed.choice
+    assert "not compiled: that pays from 1,000 jobs on, and there are 4; on 1 thread(s)" in fed.choice
+    assert executor_of(fed).threads == 1
 
-    monkeypatch.setattr(auto, "operations", fails)
-    with pytest.warns(UserWarning, match="one after another: the choice of an executor failed .KeyError: 'Global'"):
-        fed = run("auto", ToyModule())
-    monkeypatch.undo()
-    assert "the choice of an executor failed" in fed.choice
-    assert fed.result.jobs == run("sequential", ToyModule()).result.jobs
+
+def test_a_round_of_one_job_runs_one_after_another() -> None:
+    fed = run("auto", Net(), cohort=1)
+    assert "one after another: a round has one job" in fed.choice and not is_vectorized(fed)
+
+
+def test_convolutions_of_images_are_not_compiled() -> None:
+    module, _, _ = CASES["images"]()
+    fed = run(Vectorized(compile=True), module)
+    assert is_vectorized(fed)
+    assert "not compiled: convolutions of images are slower then" in fed.choice
 
 
 class Skips(ToyModule):
@@ -89,26 +101,17 @@ class Skips(ToyModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:  # type: ignore[override]
         loss = super().training_step(batch, batch_idx)
-        if self.kind == "by number":
-            skip = batch_idx == 1
-        elif self.kind == "by size":
-            skip = len(batch[1]) < 8
-        else:
-            skip = bool(batch[1][0] == 0)
+        skip = len(batch[1]) < 8 if self.kind == "by size" else bool(batch[1][0] == 0)
         return loss if not skip else None if self.by_none else 0.0 * loss
 
 
-@pytest.mark.parametrize("executor", ["auto", "vectorized"])
-@pytest.mark.parametrize("kind", ["by number", "by size", "by value"])
-@pytest.mark.filterwarnings("ignore:executor. jobs of Skips run one after another:UserWarning")
-def test_batches_that_a_training_step_skips_are_skipped(kind: str, executor: str) -> None:
+@pytest.mark.parametrize("kind", ["by size", "by value"])
+def test_batches_that_a_training_step_skips_are_skipped(kind: str) -> None:
     modules = [Skips(kind, by_none=True), Skips(kind, by_none=False)]
-    skipping, zero = (run(name, module) for name, module in zip((executor, "sequential"), modules, strict=True))
+    skipping, zero = (run(name, module) for name, module in zip(("auto", "sequential"), modules, strict=True))
     assert "one after another, not side by side" in skipping.choice
     assert skipping.result.jobs == zero.result.jobs
     assert all(torch.equal(one, two) for one, two in zip(*(module.parameters() for module in modules), strict=True))
-    trained = run("sequential", ToyModule())  # and without a loss that changes nothing it is another run
-    assert trained.result.jobs["score_after"] != zero.result.jobs["score_after"]
 
 
 def test_a_client_all_of_whose_batches_are_skipped_keeps_the_model() -> None:
@@ -122,3 +125,17 @@ def test_a_client_all_of_whose_batches_are_skipped_keeps_the_model() -> None:
     assert "its training_step returned no loss" in fed.choice
     assert fed.result.history["dropped"] == [0]
     assert all(torch.equal(one, two) for one, two in zip(module.parameters(), ToyModule().parameters(), strict=True))
+
+
+@pytest.mark.parametrize("wrong", ["parallel", None, 3])
+def test_an_unknown_executor_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="`executor` must be one of 'auto', 'sequential', 'vectorized'"):
+        FederatedLoop(executor=wrong)
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind", "rule"), [(0, ValueError, "at least 1, got 0"), (1.5, TypeError, "a whole number, got 1.5")]
+)
+def test_settings_are_checked(memory: Any, kind: Any, rule: str) -> None:
+    with pytest.raises(kind, match=f"`memory` must be {rule}"):
+        Vectorized(memory=memory)

@@ -52,7 +52,7 @@ def test_a_federation_of_one_trains_as_lightning_does(name):
         moved += key in start and not torch.equal(tensor.to(start[key].dtype), start[key])
     assert moved or name == "configured_model"
     if case.bare is not None:
-        assert fed.session.executor.local.bare == case.bare
+        assert fed.session.sequential.local.bare == case.bare
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -33,7 +33,7 @@ def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
     data = federation(case, clients=3)
     module = case.build()
     fed, trainer = federated(case, module, data)
-    executor, arm = fed.session.executor, fed.arms[0]
+    executor, arm = fed.session.sequential, fed.arms[0]
     with seeding.preserved(), private.fitting(trainer, module):
         outcome(executor, arm, 1)
         first = outcome(executor, arm, 2)

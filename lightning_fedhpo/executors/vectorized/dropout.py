@@ -1,8 +1,8 @@
 """Dropout whose masks are a function of the job, the step, the example and the element, and of nothing else.
 
-In a batched computation there is no generator for each client. A mask is hashed from where it is instead, so it does
-not matter which clients happen to be computed together. The masks differ from those that the sequential executor draws
-from torch's generator; their distribution does not.
+A batched computation has no generator for each client. So a mask is hashed from its place, and does not depend on
+which clients are computed together. The sequential executor draws its masks from torch's generator: their distribution
+is the same, the masks are not.
 """
 
 from __future__ import annotations
@@ -14,21 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
-
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 _BITS = (1 << 31) - 1
-_READING = {
-    getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__")
-}
-_MAKING = {torch.tensor, torch.as_tensor, torch.asarray}
+_STRIDE = 0x632BE5AB
 _CHANNELWISE = {functional.dropout1d: 3, functional.dropout2d: None, functional.dropout3d: 5}
 """Dropouts of whole channels, and how many dimensions these have with that of examples; one takes any number."""
-
-
-def _has_tensors(held: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(held))
 
 
 def mixed(state: Tensor) -> Tensor:
@@ -60,45 +50,40 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     return numbers >= probability * float(_BITS)
 
 
+def salts_of(keys: Tensor, step: Tensor, count: int) -> Tensor:
+    """Return a number for every example of a batch, from the jobs' keys and the number of the step.
+
+    >>> salts_of(torch.tensor([1, 2]), torch.tensor(0), 3).shape
+    torch.Size([2, 3])
+    """
+    return mixed(mixed(keys + step)[..., None] + torch.arange(count) * _STRIDE)
+
+
 class HashedDropout(TorchFunctionMode):
-    """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin while it is entered.
-
-    A traced step is looked over too: what reads tensors in Python, or changes gradients on their way, is refused.
-
-    Args:
-        traced: Whether a step is traced; where one is only run for comparison, every dropout is the identity.
+    """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin in a step on one example.
 
     Attributes:
         salt: A number for the example; None makes every dropout the identity.
         met: Whether there was a dropout in training.
-        dropped: What would have been dropped out from, where no example has a number.
+        shapes: What the dropouts of a step were given, in order.
     """
 
-    def __init__(self, traced: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.salt: Tensor | None = None
-        self._traced = traced
         self.met = False
-        self.dropped: list[Tensor] = []
-        self._layers = 0
+        self.shapes: list[tuple[int, ...]] = []
 
     def begin(self, salt: Tensor | None) -> None:
         """Begin with an example."""
-        self.salt, self._layers = salt, 0
+        self.salt, self.shapes = salt, []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute a dropout by the hash, everything else as torch does."""
-        kwargs = kwargs or {}
-        held = args[0] if func in _MAKING and args else None
-        if self._traced and (func in _READING or (isinstance(held, list | tuple) and _has_tensors(held))):
-            raise CannotBatchError("its step reads a tensor's value in Python (data-dependent control flow)")
-        if self._traced and func is Tensor.register_hook:
-            raise CannotBatchError("its step hooks into gradients, of a batch's examples together")
-        if func is not functional.dropout and func not in _CHANNELWISE:
-            return func(*args, **kwargs)
-        return self._dropout(func, *args, **kwargs)
+        drops = func is functional.dropout or func in _CHANNELWISE
+        return (self._dropout if drops else _called)(func, *args, **(kwargs or {}))
 
     def _dropout(
         self,
@@ -108,18 +93,56 @@ class HashedDropout(TorchFunctionMode):
         training: bool = True,
         inplace: bool = False,  # noqa: A002 - torch's names
     ) -> Tensor:
-        if not training or (not isinstance(p, Tensor) and p == 0):
+        if not training:
+            return input
+        self.shapes.append(tuple(input.shape))
+        if not isinstance(p, Tensor) and p == 0:
             return input
         self.met = True
-        if self.salt is None:
-            self.dropped.append(input)
+        kept = self._mask(func, p)
+        if kept is None:
             return input
-        layer, self._layers = self._layers, self._layers + 1
-        kept = keep_mask(self.salt, layer, _mask_shape(func, input.shape), p)
         all_goes = torch.as_tensor(p) >= 1
         scaled = input * kept / torch.where(all_goes, 1.0, 1.0 - p)  # zero by zero has no gradient
-        found = torch.where(all_goes, torch.zeros_like(input), scaled)
-        return input.copy_(found) if inplace else found
+        dropped = torch.where(all_goes, torch.zeros_like(input), scaled)
+        return input.copy_(dropped) if inplace else dropped
+
+    def _mask(self, func: Callable[..., Any], p: Any) -> Tensor | None:
+        layer, shape = len(self.shapes) - 1, self.shapes[-1]
+        return None if self.salt is None else keep_mask(self.salt, layer, _mask_shape(func, shape), p)
+
+
+class BatchDropout(HashedDropout):
+    """Drops out from a job's batches what :class:`HashedDropout` drops out from their examples: to compare the two.
+
+    Args:
+        key: The job's.
+        examples: What the dropouts of a step are given for one example, in order.
+
+    Attributes:
+        fits: Whether every dropout was given one such part for each example.
+    """
+
+    def __init__(self, key: int, examples: Sequence[tuple[int, ...]]) -> None:
+        super().__init__()
+        self._key, self._examples, self.fits = torch.tensor(key), examples, True
+
+    def _mask(self, func: Callable[..., Any], p: Any) -> Tensor | None:
+        shape = self.shapes[-1]
+        step, layer = divmod(len(self.shapes) - 1, max(1, len(self._examples)))
+        one = self._examples[layer] if self._examples else ()
+        ratios = [-(-size // single) for size, single in zip(shape, one, strict=False)]
+        dim = next((place for place, ratio in enumerate(ratios) if ratio != 1), 0)
+        count = ratios[dim] if ratios else 1
+        if tuple(shape) != (*one[:dim], *(count * single for single in one[dim : dim + 1]), *one[dim + 1 :]):
+            self.fits = False
+            return None
+        salts = salts_of(self._key, torch.tensor(step), count)
+        return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dim)
+
+
+def _called(func: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    return func(*arguments, **options)
 
 
 def _mask_shape(func: Callable[..., Any], shape: Sequence[int]) -> list[int]:

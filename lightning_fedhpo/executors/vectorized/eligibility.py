@@ -11,13 +11,13 @@ from lightning_fedhpo.executors.vectorized.optimizers import Update, update_of
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 
-def step_by_conditions(sequential: SequentialExecutor, monitor: str | None) -> Update:
+def step_by_conditions(sequential: SequentialExecutor) -> Update:
     """Return the optimizer's batched step, or say what stands against one."""
     local, state, data = sequential.local, sequential.state, sequential.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)
     watchers = private.watchers_of_jobs(trainer)
-    splits = ["train", *(["val"] if monitor is not None else [])]
+    splits = ["train", *(["val"] if sequential.monitor is not None else [])]
     found = {
         f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),

@@ -1,342 +1,121 @@
-"""Many jobs as one batched computation: clients and arms side by side, each with its own weights and hyperparameters.
-
-The jobs of a round, of all arms, are laid out in lanes (:mod:`.batch_layout`), and every step of all of them is one
-call of a program (:mod:`.programs`). The results are those of the sequential executor up to the rounding of
-floating-point sums, and but for which elements a dropout drops.
-"""
+"""The executor that runs jobs side by side, as long as its results are those of one after another."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
-from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.client.training import batches_of
-from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
-from lightning_fedhpo.executors.vectorized.batch_layout import (
-    Lanes,
-    Work,
-    grouped,
-    in_turn,
-    lanes_left,
-    lanes_of,
-    lay_out,
-)
+from lightning_fedhpo.executors.base import Executor
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
-from lightning_fedhpo.executors.vectorized.job_settings import Setting, Settings
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, precision_of
-from lightning_fedhpo.executors.vectorized.programs import Programs, first_line
-from lightning_fedhpo.executors.vectorized.watching import Watched
+from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare, is_compared
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
+from lightning_fedhpo.executors.vectorized.programs import first_line
+from lightning_fedhpo.executors.vectorized.stamp import stamp_of
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
-EVALUATED_AT_ONCE = 64
-"""So many of a client's validation examples are scored in one step at most."""
+CHANGES_TOLD = 10
+"""Rounds in a row before which a module was changed, after which a warning says so."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What came out of jobs that were computed together: a lane each."""
-
-    weights: Sequence[Tensor]
-    before: Mapping[str, Sequence[float]]
-    after: Mapping[str, Sequence[float]]
-    train: Mapping[str, Sequence[float]]
-    finite: Sequence[bool]
-
-
-class VectorizedExecutor(SequentialExecutor):
+class VectorizedExecutor(Executor):
     """Runs jobs side by side.
 
     Args:
-        sequential: The executor whose place it takes; what is asked of single jobs it goes on to do.
-        programs: The module's batched steps.
-        limits: The Trainer's limits on batches.
-        monitor: The score among what the module logs, None to go without scores.
-        memory: How many bytes the jobs that are computed together may take, about.
-        example_bytes: What a step keeps for one example.
+        batched: Computes jobs together.
     """
 
     aggregates_whole_rounds = True
-    copies = 0.0
-    """How many elements a step lays out anew, for each that its convolutions return."""
 
-    def __init__(
-        self,
-        sequential: SequentialExecutor,
-        programs: Programs,
-        limits: Limits,
-        monitor: str | None,
-        memory: int,
-        example_bytes: int,
-    ) -> None:
-        vars(self).update(vars(sequential))
-        self.programs = programs
-        self._limits = limits
-        self._monitor = monitor
-        self._memory = memory
-        self._example_bytes = example_bytes
-        self._given_up, self._failed = False, ""
-        self._settings = Settings(self.binding, self.local.trainer.optimizers[0], programs)
-        read = programs.added.read if programs.added else ()
-        self._watched = Watched(self.local, self.state, self._algorithm, read)
-        self._is_stale = False
-        self._dtype = precision_of(self.state.weights)
-        self._model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.state.weights)
-        train, val = self.data.sizes("train"), self.data.sizes("val")
-        self._widest = int(train.max())
-        self._val_width = int(min(EVALUATED_AT_ONCE, max(1, val.max())))
+    def __init__(self, batched: BatchedJobs) -> None:
+        self.batched = batched
+        self.alike = True
+        self._stale, self._changes = False, 0
+        self._stamp = self._look()
+
+    @property
+    def sequential(self) -> SequentialExecutor:
+        """The executor of single jobs."""
+        return self.batched.sequential
+
+    def retrace(self) -> None:
+        """Trace the module's steps anew before the next round."""
+        self._stale = True
 
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
         """Yield the result of every job in turn; its tensors hold until the next is asked for."""
         if not jobs:
             return
-        self.state.begin(context.round)
-        self.state.end()
+        self.sequential.clean(context.round)
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        if self._watched.has_changed():
-            self._is_stale = True
-            self._settings.forget()
-        if self._given_up or not all(weight.requires_grad for weight in self.state.weights) or self._thawed():
-            yield from super().run(jobs, arms, context)  # which tells what may change while a run goes on
-            return
-        waves = -(-len(jobs) // max(1, self._memory // (2 * self._model_bytes)))
+        self._notice_changes()
+        waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
+        together = bool(self.alike) and not self._trains_others()
         for start in range(0, len(jobs), each):
             wave = jobs[start : start + each]
-            if self._given_up:
-                yield from super().run(wave, arms, context)
-                continue
-            try:
-                if self._is_stale:
-                    self._look_anew(jobs[0].client)
-                results = self.together(wave, arms, context)
-            except Exception as error:  # one client's examples, or a step that has become another
-                reason = first_line(error)
-                self._given_up = self._given_up or isinstance(error, CannotBatchError) or reason == self._failed
-                self._failed = reason
-                self.alike = not self._given_up
-                what = "the run" if self._given_up else "this round"
-                rank_zero_warn(f"executor: {what} goes on one job after another: {reason}.")
-                yield from super().run(wave, arms, context)
-                continue
-            self._failed = ""
+            results: list[ClientResult] = []
+            if together:
+                try:
+                    self._check(wave, arms, context, first=start == 0)
+                    results = self.batched.run(wave, arms, context)
+                except Exception as error:
+                    # A step that cannot be batched any more; or one client's examples, and the next round may do.
+                    together, self.alike = False, not isinstance(error, CannotBatchError)
+                    what = "this round" if self.alike else "the run"
+                    rank_zero_warn(f"executor: {what} goes on one job after another: {first_line(error)}.")
+            if not together:
+                yield from self.sequential.run(wave, arms, context)
             for result in results:
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
 
-    def _look_anew(self, client: int) -> None:
-        """Find out once more whether nothing stands against it, and what a step logs, drops out and trains."""
-        step_by_conditions(self, self._monitor)
-        programs = self.programs
-        programs.forget()
-        values = {name: torch.tensor(float(self.binding.original(name))) for name in programs.own}
-        with self.rewound():
-            for stage in ("training", "validation") if self._monitor is not None else ("training",):
-                programs.scout(stage, self.state.weights, values)
-        programs.leave(self.unused(client))
-        self._is_stale = False
+    def _look(self) -> list[object]:
+        return stamp_of(self.sequential.local.module, self.sequential.algorithm)
 
-    def _thawed(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.state.frozen.values())
-
-    @torch.no_grad()
-    def together(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
-        """Return the results of jobs that are computed together, in their order."""
-        settings = [self._settings.of(self.binding.in_round(job.config, arms[job.arm].rounds)) for job in jobs]
-        work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
-        results: list[ClientResult | None] = [None] * len(jobs)
-        alone = len({one.batch_size for one in work}) == 1
-        for width, group in grouped(work, self._lanes_at_once, self._widest):
-            count = lanes_of(len(group), alone)
-            lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
-            places = [one.place for one in group]
-            filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
-            trained = self._trained(
-                lanes, [jobs[place] for place in filled], [settings[place] for place in filled], arms, context
+    def _notice_changes(self) -> None:
+        stamp = self._look()
+        self._changes = self._changes + 1 if stamp != self._stamp else 0
+        self._stale = self._stale or stamp != self._stamp
+        self._stamp = stamp
+        if self._changes == CHANGES_TOLD:
+            rank_zero_warn(
+                "executor: the module, or the algorithm, changes before every round, and each time its step is traced "
+                "anew, which may take longer than the round. Keep what steps do not read in a callback."
             )
-            for lane, place in enumerate(places):
-                results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
-        return [result for result in results if result is not None]
 
-    def _trained(
-        self,
-        lanes: Lanes,
-        jobs: Sequence[Job],
-        settings: Sequence[Setting],
-        arms: Mapping[int, Arm],
-        context: RoundContext,
-    ) -> Trained:
-        programs, count = self.programs, len(jobs)
-        start = _stacked([arms[job.arm] for job in jobs])
-        own = [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
-        scored = self._monitor is not None
-        before = self._scores(start, own, jobs) if scored and context.needs_before else {}
-        weights = [tensor.clone() for tensor in start] if programs.added else start
-        received = [*start, *programs.added.stacked(self._algorithm, jobs, arms)] if programs.added else []
-        state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
-        sums = [torch.zeros(count, dtype=self._dtype) for _ in programs.logs["training"]]
-        last = [torch.zeros(count, dtype=self._dtype) for _ in programs.last_too]
-        options = [np.array([s.options[group] for s in settings]) for group in range(len(programs.varying))]
-        names = list(programs.update.options)
-        varying = [
-            torch.tensor(options[group][:, names.index(name)], dtype=self._dtype)
-            for group, several in enumerate(programs.varying)
-            for name in several
-        ]
-        algorithm = [torch.tensor(c, dtype=self._dtype) for c in zip(*(s.algorithm for s in settings), strict=True)]
-        coefficients = self._coefficients(lanes, options)
-        keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
-        rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
-        per_job = [*weights, *state, *sums, *last, *received, *varying, *own, *algorithm]
-        columns, width = programs.columns["training"], rows.shape[2]
-        by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
-        used, taken, busy = per_job, count, lanes.active[0]
-        outcome = [*weights, *sums, *last]
-        final: list[Tensor] = []
-        finished: list[int] = []
-        for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
-            wanted = lanes_left(active, count)
-            if active < min(busy, wanted):  # done, and computed on beside others
-                final = final or [torch.empty_like(tensor) for tensor in outcome]
-                done = slice(active, min(busy, wanted))
-                torch._foreach_copy_([tensor[done] for tensor in final], [tensor[done] for tensor in outcome])
-                finished += range(done.start, done.stop)
-            busy = active
-            if wanted < taken:
-                taken, used = wanted, [tensor[:wanted] for tensor in per_job]
-            *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
-            numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
-            programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
-        done_early = torch.tensor(finished, dtype=torch.long)
-        for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
-            tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
-        total = torch.from_numpy(lanes.sizes.sum(axis=0))
-        latest, train = dict(zip(programs.last_too, last, strict=True)), {}
-        for name, logged in zip(programs.logs["training"], sums, strict=True):
-            train[name] = (logged / total).tolist()
-            if name in latest:
-                train |= {f"{name}_epoch": train[name], f"{name}_step": latest[name].tolist()}
-        after = self._scores(weights, own, jobs) if scored else {}
-        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(count, -1), dim=1) for tensor in weights])
-        return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())
-
-    def _scores(
-        self, weights: Sequence[Tensor], own: Sequence[Tensor], jobs: Sequence[Job]
-    ) -> dict[str, Sequence[float]]:
-        """Return the means of what validation logs, nan for who has no validation examples."""
-        counts = [self._scored(job) for job in jobs]
-        if not any(counts):
-            return {}
-        lanes = in_turn(
-            [self.data.rows(job.client, "val")[:count] for job, count in zip(jobs, counts, strict=True)],
-            self._scored_at_once(len(jobs)),
-        )
-        rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
-        names = self.programs.logs["validation"]
-        sums = [torch.zeros(len(jobs), dtype=self._dtype) for _ in names]
-        columns = self.programs.columns["validation"]
-        for step in range(rows.shape[0]):
-            inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
-            self.programs.validate(inputs, len(jobs), rows.shape[2])
-        total = torch.tensor(counts)
-        return _named(names, [(one / total).tolist() for one in sums])
-
-    def _result(self, job: Job, setting: Setting, work: Work, trained: Trained, lane: int) -> ClientResult:
-        counted = self._scored(job)
-        scored = self._monitor is not None and counted > 0
-        before = {name: values[lane] for name, values in trained.before.items()} if scored else {}
-        after = {name: values[lane] for name, values in trained.after.items()} if scored else {}
-        score = self._score(after) if scored else None
-        return ClientResult(
-            job=job,
-            weights=[tensor[lane] for tensor in trained.weights],
-            buffers=(),
-            personal=(),
-            used=setting.used,
-            train_examples=len(work.owned),
-            val_examples=counted,
-            local_steps=work.steps,
-            examples=work.epochs * work.used,
-            evaluations=(bool(before) + bool(after)) * counted,
-            score_before=self._score(before) if before else None,
-            score_after=score,
-            before=before,
-            after=after,
-            train={name: values[lane] for name, values in trained.train.items()},
-            finite=trained.finite[lane] and (score is None or math.isfinite(score)),
+    def _trains_others(self) -> bool:
+        """Whether other parameters train than when the run began: one after another, an error says so."""
+        state = self.sequential.state
+        return not all(weight.requires_grad for weight in state.weights) or any(
+            parameter.requires_grad for parameter in state.frozen.values()
         )
 
-    def _work(self, place: int, job: Job, setting: Setting, context: RoundContext) -> Work:
-        owned = self.data.rows(job.client, "train")
-        batches = batches_of(len(owned), setting.batch_size, self.data.drop_last, self._limits.train)
-        draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
-        return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
-
-    def _orders(self, work: Work) -> list[Any]:
-        generator, length = self._generator.manual_seed(work.draw), len(work.owned)
-        return [torch.randperm(length, generator=generator).numpy() for _ in range(work.epochs)]
-
-    def _coefficients(self, lanes: Lanes, options: Sequence[Any]) -> list[Tensor]:
-        """Return what changes from step to step, as tensors of (step, lane); the rates of who is done are zero."""
-        update, tensors = self.programs.update, []
-        busy = lanes.sizes > 0
-        for values in options:
-            by_name = {name: values[:, place] for place, name in enumerate(update.options)}
-            each = [update.coefficients(by_name, step) for step in range(1, len(busy) + 1)]
-            for name in self.programs.coefficients:
-                array = np.stack([one[name] for one in each])
-                array = np.where(busy, array, 0.0) if name in update.rates else array
-                tensors.append(torch.from_numpy(array).to(self._dtype))
-        return tensors
-
-    def _lanes_at_once(self, width: int) -> int:
-        carried = self.programs.added.nbytes if self.programs.added else 0
-        kept = self._model_bytes * (3 + self.programs.update.state) + carried + width * self._example_bytes
-        return max(1, self._memory // kept)
-
-    def _scored_at_once(self, lanes: int) -> int:
-        """Return how many of a client's examples are scored in one step, beside weights and optimizers' states."""
-        kept = self._model_bytes * (2 + self.programs.update.state)
-        most = max(1, (self._memory // lanes - kept) // max(1, self._example_bytes))
-        return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
-
-    def _scored(self, job: Job) -> int:
-        size = int(self.data.sizes("val")[job.client])
-        if not size:
-            return 0
-        limit = self.local.evaluation_batch_size * batches_of(
-            size, self.local.evaluation_batch_size, False, self._limits.val
-        )
-        return min(size, limit)
+    def _check(self, wave: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext, first: bool) -> None:
+        """Trace anew where the module has changed, and compare a job where it is time to."""
+        if self._stale:
+            self.batched.reader.forget()
+            step_by_conditions(self.sequential)
+            scout(self.batched, wave[0].client)
+            self._stale = False
+        if first and is_compared(context.round):
+            chosen = seeding.key(context.seed, seeding.EVALUATION, context.round) % len(wave)
+            compare(self.batched, wave, [chosen], arms, context, LATER)
 
 
-def job_key(context: RoundContext, job: Job) -> int:
-    """Return the number that the job's dropout masks are a function of."""
-    return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
-
-
-def _stacked(arms: Sequence[Arm]) -> list[Tensor]:
-    """Return the arms' weights side by side, in tensors of their own."""
-    different = list({arm.index: arm for arm in arms}.values())
-    if len(different) == 1:
-        count = len(arms)
-        return [
-            w.detach().expand(count, *w.shape).clone(memory_format=torch.contiguous_format)
-            for w in different[0].weights
-        ]
-    places = {arm.index: place for place, arm in enumerate(different)}
-    chosen = torch.tensor([places[arm.index] for arm in arms])
-    rows = zip(*(arm.weights for arm in different), strict=True)
-    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]
-
-
-def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, values, strict=True))
+def scout(batched: BatchedJobs, client: int) -> None:
+    """Forget all programs, and find out what the module's steps log, drop out and train."""
+    sequential, programs = batched.sequential, batched.programs
+    binding, weights = sequential.binding, sequential.state.weights
+    programs.forget()
+    values = {name: torch.tensor(float(binding.original(name))) for name in programs.own}
+    for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
+        sequential.clean()
+        programs.scout(stage, weights, values)
+    programs.leave(sequential.unused(client))
+    sequential.clean()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,14 +29,12 @@ class Added:
         carried: How many tensors every client carries.
         nbytes: What they take.
         gradient: What is added.
-        read: The attributes of the method that this depends on.
     """
 
     names: Sequence[str]
     carried: int
     nbytes: int
     gradient: Function
-    read: Sequence[str]
 
     @classmethod
     def of(cls, algorithm: Algorithm, arm: Arm, client: int) -> Added | None:
@@ -47,11 +43,7 @@ class Added:
             return None
         carried = algorithm.carried(arm, client)
         nbytes = sum(tensor.numel() * tensor.element_size() for tensor in carried)
-        try:
-            read = _read_by(algorithm, arm.weights, carried)
-        except Exception as error:
-            raise CannotBatchError(f"what {type(algorithm).__name__} adds to gradients raises {error!r}") from error
-        return cls(list(algorithm.client), len(carried), nbytes, algorithm.added_gradient, read)
+        return cls(list(algorithm.client), len(carried), nbytes, algorithm.added_gradient)
 
     def batched(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], numbers: Sequence[Tensor], carried: Sequence[Tensor]
@@ -75,20 +67,3 @@ class Added:
                     f"carries {self.carried}"
                 )
         return [torch.stack(list(column)) for column in zip(*by_job, strict=True)]
-
-
-@torch.no_grad()
-def _read_by(algorithm: Algorithm, weights: Sequence[Tensor], carried: Sequence[Tensor]) -> list[str]:
-    """Return which attributes of its own a method reads for what it adds."""
-    read: dict[str, None] = {}
-
-    class Listening(type(algorithm)):  # type: ignore[misc]  # a class that is not known before
-        def __getattribute__(self, name: str) -> Any:
-            read[name] = None
-            return super().__getattribute__(name)
-
-    twin = copy(algorithm)
-    twin.__class__ = Listening
-    twin.added_gradient(weights, weights, dict(algorithm.client), carried)
-    values = {name: getattr(algorithm, name, None) for name in read if not name.startswith("__")}
-    return [name for name, value in values.items() if not isinstance(value, MethodType)]

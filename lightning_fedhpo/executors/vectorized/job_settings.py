@@ -1,4 +1,4 @@
-"""What a configuration comes down to for a job that is computed beside others."""
+"""The values in force for a job that is computed beside others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.optim import Optimizer
-
-from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.types import Config
 
 KEPT = 4096
-"""So many configurations are remembered with the values that they lead to."""
+"""So many configurations are remembered with their values."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a configuration comes down to for a job.
+class JobSettings:
+    """A job's values.
 
     Attributes:
-        used: The values in force, read back.
+        used: The hyperparameters in force, read back.
         epochs: Of local training.
         batch_size: Of local training.
         options: For each parameter group the optimizer's options as numbers.
@@ -38,41 +36,35 @@ class Setting:
     algorithm: Sequence[float]
 
 
-class Settings:
-    """Has configurations take effect, reads back what they come down to, and remembers it.
+class ConfigReader:
+    """Makes configurations take effect, reads their values back, and remembers them."""
 
-    Args:
-        binding: Makes a configuration take effect.
-        optimizer: The module's.
-        programs: Say what batched steps take of it.
-    """
-
-    def __init__(self, binding: Binding, optimizer: Optimizer, programs: Programs) -> None:
-        self._binding, self._optimizer, self._programs = binding, optimizer, programs
-        self._known: dict[tuple[tuple[str, Any], ...], Setting] = {}
+    def __init__(self, sequential: SequentialExecutor, programs: Programs) -> None:
+        self._sequential, self._programs = sequential, programs
+        self._known: dict[tuple[tuple[str, Any], ...], JobSettings] = {}
 
     def forget(self) -> None:
-        """Read all anew: the module is not what it was."""
+        """Read all anew: the module has changed."""
         self._known.clear()
 
-    def of(self, config: Config) -> Setting:
-        """Return what a configuration comes down to."""
+    def read(self, config: Config) -> JobSettings:
+        """Return a configuration's values."""
         key = tuple(config.items())
-        setting = self._known.get(key)
-        if setting is None:
+        if key not in self._known:
             if len(self._known) >= KEPT:
                 self._known.clear()
-            setting = self._known[key] = self._read(config)
-        return setting
+            self._known[key] = self._read(config)
+        return self._known[key]
 
-    def _read(self, config: Config) -> Setting:
-        used = self._binding.apply(config)
-        settings, programs = self._binding.settings, self._programs
-        return Setting(
+    def _read(self, config: Config) -> JobSettings:
+        binding, programs = self._sequential.binding, self._programs
+        used, groups = binding.apply(config), self._sequential.local.trainer.optimizers[0].param_groups
+        names = programs.added.names if programs.added else ()
+        return JobSettings(
             used=used,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            options=[read_options(group, programs.update.options) for group in self._optimizer.param_groups],
+            epochs=binding.settings.epochs,
+            batch_size=binding.settings.batch_size,
+            options=[read_options(group, programs.update.options) for group in groups],
             own=[float(used[name]) for name in programs.own],
-            algorithm=[float(settings.algorithm[name]) for name in (programs.added.names if programs.added else ())],
+            algorithm=[float(binding.settings.algorithm[name]) for name in names],
         )

@@ -1,9 +1,8 @@
 """A module's step as a pure function of weights, hyperparameters and one example: what is batched over clients.
 
-A batch's loss is a mean over examples in nearly every module, and then the step on single examples is all there is to
-know: any batch of any size, weighed as it likes, follows from it. So clients with batches of different sizes fit into
-one rectangular computation, and what is padded weighs nothing. Whether a module is of this kind is not assumed but
-proved, client by client, before the first round (:mod:`lightning_fedhpo.executors.vectorized.equivalence`).
+A batch's loss is a mean over its examples (the contract, see :mod:`lightning_fedhpo.executors.vectorized`), so any
+batch of any size follows from the step on one example. Clients with batches of different sizes fit into one
+rectangular computation, and padding weighs nothing.
 """
 
 from __future__ import annotations
@@ -133,24 +132,6 @@ class Hyperparameter:
     assign: Callable[[Any], Callable[[], None]]
 
 
-class _Number:
-    """Stands in for a batch's number, on which nothing may depend that stands for all batches."""
-
-    __class__ = int  # type: ignore[assignment]  # for who asks what it is
-
-
-def _depends(*arguments: Any) -> Any:
-    raise CannotBatchError("its step depends on the batch's number")
-
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "float", "add", "radd", "sub", "rsub", "mul"):
-    setattr(_Number, f"__{_name}__", _depends)
-for _name in ("rmul", "mod", "rmod", "floordiv", "truediv", "pow", "neg", "hash", "format", "and", "or"):
-    setattr(_Number, f"__{_name}__", _depends)
-
-_NUMBER: Any = _Number()
-
-
 class ExampleStep:
     """One of a module's steps on one example, with weights that are handed in.
 
@@ -191,7 +172,7 @@ class ExampleStep:
             batch = dict(zip(self._keys, batch, strict=True))
         capture = Capture(self._stage, len(columns[0]), self.dtype)
         with private.logging_into(self.module, capture.log), self._holding(weights):
-            output = self._function(batch, _NUMBER)
+            output = self._function(batch, 0)
         loss = torch.zeros(())
         if self._stage == "training":
             found = output if isinstance(output, Tensor) else private.loss_of(output)
@@ -205,18 +186,13 @@ class ExampleStep:
 
     @contextmanager
     def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
-        """Have other weights hang in the module, which pass for parameters."""
+        """Have other weights hang in the module."""
         held = [(own, key, own[key]) for own, key, _ in self._places]
-        posed = [weight for weight in weights if not isinstance(weight, nn.Parameter)]
-        for weight in posed:
-            weight._is_param = True  # what torch asks a tensor of another kind for
         for own, key, number in self._places:
             own[key] = weights[number]
         try:
             yield
         finally:
-            for weight in posed:
-                del weight._is_param
             for own, key, weight in held:
                 own[key] = weight
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx import GraphModule
 
-from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, mixed
+from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, salts_of
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
     AnyView,
@@ -28,12 +28,9 @@ from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import Batchable
-from lightning_fedhpo.executors.vectorized.means import check_means
 from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.trace_guard import posed
-
-_STRIDE = 0x632BE5AB
 
 
 def first_line(error: BaseException) -> str:
@@ -89,74 +86,27 @@ class Programs:
         self.compiles = compiles
         self._any_view = any_view
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
-        self._looked_through: set[str] = set()
         self._programs: dict[tuple[str, int, int], Program] = {}
         self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
         self.logs: dict[str, list[str]] = {"training": [], "validation": []}
         self.last_too: list[str] = []
         self.has_dropout = False
-        self.without_dropout = False
+        self.dropouts: list[tuple[int, ...]] = []
         self.convolves = False
 
     def forget(self) -> None:
         """Trace anew: the module is not what it was."""
         self._programs.clear()
         self.graphs.clear()
-        self._looked_through.clear()
 
-    def run_as_it_is(self, compiles: bool) -> None:
-        """Go on to the run: with dropout, and compiled if that is asked for."""
-        self.compiles, self.without_dropout = compiles, False
+    def compile(self) -> None:
+        """Compile the programs from now on."""
+        self.compiles = True
         self._programs.clear()
-        if self.has_dropout:
-            self.forget()
 
     def leave(self, weights: Sequence[int]) -> None:
         """Leave these weights as they are: the optimizer does, where there is no gradient."""
         self.groups = [None if number in weights else group for number, group in enumerate(self._all_groups)]
-
-    def look_through(self, stage: str, weights: Sequence[Tensor]) -> None:
-        """Raise unless a batch's loss and figures are means of its examples', by the operations they are made of."""
-        self._looked_through.add(stage)
-
-        def step(columns: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
-            with HashedDropout() as dropout:
-                return self._on_batch(stage, weights, columns), dropout.dropped
-
-        with self._posed(stage):
-            check_means(step, self.columns[stage], weights)
-
-    def check_mean(self, stage: str, weights: Sequence[Tensor], rows: Tensor, parts: int) -> None:
-        """Raise unless a batch's loss and figures are the means of those of its parts, by their numbers.
-
-        Args:
-            stage: The stage.
-            weights: The weights.
-            rows: The batch.
-            parts: How many examples a part has.
-        """
-        with self._posed(stage), HashedDropout():
-            batches = [rows, *torch.split(rows, parts)]
-            whole, *several = (  # of copies: a step may write into its batch
-                self._on_batch(stage, weights, [column[batch] for column in self.columns[stage]]) for batch in batches
-            )
-        unsteady = sorted({name for part in several for name in part.keys() ^ whole.keys()})
-        if unsteady:
-            raise CannotBatchError(f"{unsteady[0]} does not come with every batch")
-        counts = torch.tensor([len(batch) for batch in batches[1:]], dtype=torch.float64)
-        for what, value in whole.items():
-            mean = torch.dot(torch.stack([part[what] for part in several]).double(), counts) / len(rows)
-            if not torch.isclose(value.double(), mean, rtol=1e-4, atol=1e-6, equal_nan=True):
-                raise CannotBatchError(
-                    f"{what} is no mean over the batch's examples, or is not the same each time it is computed"
-                )
-
-    def _on_batch(self, stage: str, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return a batch's loss and what was logged, by what an error is to call them."""
-        step = self._steps[stage]
-        assert step is not None  # noqa: S101 - as above
-        loss, logs = step.on_batch(list(weights), columns)
-        return {"its loss": loss.detach()} | {f"what it logs as {name!r}": value for name, value in logs.items()}
 
     def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
         """Run one example, to learn what is logged and whether there is dropout."""
@@ -170,6 +120,7 @@ class Programs:
         self.logs[stage] = list(logs)
         if stage == "training":
             self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
+            self.dropouts = dropout.shapes
         elif dropout.met:
             raise CannotBatchError("it drops out in validation")
         elif step.last_too:
@@ -205,8 +156,6 @@ class Programs:
             return _plain(graph)
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
-        if stage not in self._looked_through:
-            self.look_through(stage, [weight[0].clone() for weight in inputs[: len(self.groups)]])
         with self._posed(stage), torch.no_grad():
             step = self._training if stage == "training" else self._validation
             copies, handed = [tensor.clone() for tensor in inputs], self._steps[stage].weights  # type: ignore[union-attr]  # there is one
@@ -239,8 +188,7 @@ class Programs:
         columns = take(len(self.columns["training"]))
         rows, shares, sizes = take(3)
         gathered = [_gather(column, rows, self.convolves) for column in columns]
-        numbers = torch.arange(rows.shape[1]) * _STRIDE
-        salts = mixed(mixed(keys[0] + keys[1])[:, None] + numbers) if keys else shares
+        salts = salts_of(keys[0], keys[1], rows.shape[1]) if keys else shares
 
         def loss_of(
             weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
@@ -248,7 +196,7 @@ class Programs:
             dropout = HashedDropout()
 
             def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
-                dropout.begin(salt if keys and not self.without_dropout else None)
+                dropout.begin(salt if keys else None)
                 loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
                 return loss, [logs[name] for name in self.logs["training"]]
 

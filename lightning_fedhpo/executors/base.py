@@ -1,0 +1,40 @@
+"""What an executor is: it runs the jobs of a round and yields their results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.executors.sequential import SequentialExecutor
+    from lightning_fedhpo.run.arm import Arm
+
+
+class Executor(ABC):
+    """Runs the jobs of a round."""
+
+    aggregates_whole_rounds = False
+    """Whether jobs of several arms are computed together, so that no arm is finished before the others."""
+    threads: int | None = None
+    """With how many threads torch computes the jobs; None leaves it as it is."""
+    choice = ""
+    """What was chosen to run the jobs, and why."""
+    alike: bool | None = None
+    """Whether jobs side by side gave the results of one after another; None where nobody has compared. It is in the
+    checkpoint: a resumed run uses the same executor."""
+
+    @property
+    @abstractmethod
+    def sequential(self) -> SequentialExecutor:
+        """The executor of single jobs, on the user's module."""
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
+        """Yield the result of every job in turn; its tensors hold until the next is asked for."""
+
+    def retrace(self) -> None:
+        """Trace the module's steps anew before the next round, where they are traced."""
+        return

@@ -1,0 +1,273 @@
+"""Many jobs as one batched computation: a lane for each job, and one call of a program for each step of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import seeding
+from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.vectorized.batch_layout import (
+    Lanes,
+    Work,
+    grouped,
+    in_turn,
+    lanes_left,
+    lanes_of,
+    lay_out,
+)
+from lightning_fedhpo.executors.vectorized.job_settings import ConfigReader, JobSettings
+from lightning_fedhpo.executors.vectorized.per_example import precision_of
+from lightning_fedhpo.executors.vectorized.programs import Programs
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
+
+EVALUATED_AT_ONCE = 64
+"""So many of a client's validation examples are scored in one step at most."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came out of jobs that were computed together: a lane each."""
+
+    weights: Sequence[Tensor]
+    before: Mapping[str, Sequence[float]]
+    after: Mapping[str, Sequence[float]]
+    train: Mapping[str, Sequence[float]]
+    finite: Sequence[bool]
+
+
+class BatchedJobs:
+    """Computes jobs together.
+
+    Args:
+        sequential: The executor of single jobs.
+        programs: The module's batched steps.
+        memory: How many bytes the jobs may take, about.
+
+    Attributes:
+        example_bytes: What a step keeps for one example.
+        reader: Reads the jobs' configurations.
+    """
+
+    def __init__(self, sequential: SequentialExecutor, programs: Programs, memory: int) -> None:
+        self.sequential, self.programs, self.memory = sequential, programs, memory
+        self.example_bytes = 0
+        self.reader = ConfigReader(sequential, programs)
+        weights, data = sequential.state.weights, sequential.data
+        self._generator = torch.Generator()
+        self._dtype = precision_of(weights)
+        self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
+        train, val = data.sizes("train"), data.sizes("val")
+        self._widest = int(train.max())
+        self._val_width = int(min(EVALUATED_AT_ONCE, max(1, val.max())))
+
+    @property
+    def at_once(self) -> int:
+        """How many jobs fit into memory together, whatever their batches are."""
+        return max(1, self.memory // (2 * self.model_bytes))
+
+    @torch.no_grad()
+    def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
+        """Return the results of jobs that are computed together, in their order."""
+        settings = [
+            self.reader.read(self.sequential.binding.in_round(job.config, arms[job.arm].rounds)) for job in jobs
+        ]
+        work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
+        results: list[ClientResult | None] = [None] * len(jobs)
+        alone = len({one.batch_size for one in work}) == 1
+        for width, group in grouped(work, self._lanes_at_once, self._widest):
+            count = lanes_of(len(group), alone)
+            lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
+            places = [one.place for one in group]
+            filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
+            trained = self._trained(
+                lanes, [jobs[place] for place in filled], [settings[place] for place in filled], arms, context
+            )
+            for lane, place in enumerate(places):
+                results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
+        return [result for result in results if result is not None]
+
+    def _trained(
+        self,
+        lanes: Lanes,
+        jobs: Sequence[Job],
+        settings: Sequence[JobSettings],
+        arms: Mapping[int, Arm],
+        context: RoundContext,
+    ) -> Trained:
+        programs, count = self.programs, len(jobs)
+        start = _stacked([arms[job.arm] for job in jobs])
+        own = [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
+        scored = self.sequential.monitor is not None
+        before = self._scores(start, own, jobs) if scored and context.needs_before else {}
+        weights = [tensor.clone() for tensor in start] if programs.added else start
+        received = [*start, *programs.added.stacked(self.sequential.algorithm, jobs, arms)] if programs.added else []
+        state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
+        sums = [torch.zeros(count, dtype=self._dtype) for _ in programs.logs["training"]]
+        last = [torch.zeros(count, dtype=self._dtype) for _ in programs.last_too]
+        options = [np.array([s.options[group] for s in settings]) for group in range(len(programs.varying))]
+        names = list(programs.update.options)
+        varying = [
+            torch.tensor(options[group][:, names.index(name)], dtype=self._dtype)
+            for group, several in enumerate(programs.varying)
+            for name in several
+        ]
+        algorithm = [torch.tensor(c, dtype=self._dtype) for c in zip(*(s.algorithm for s in settings), strict=True)]
+        coefficients = self._coefficients(lanes, options)
+        keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
+        rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
+        per_job = [*weights, *state, *sums, *last, *received, *varying, *own, *algorithm]
+        columns, width = programs.columns["training"], rows.shape[2]
+        by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
+        used, taken, busy = per_job, count, lanes.active[0]
+        outcome = [*weights, *sums, *last]
+        final: list[Tensor] = []
+        finished: list[int] = []
+        for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
+            wanted = lanes_left(active, count)
+            if active < min(busy, wanted):  # done, and computed on beside others
+                final = final or [torch.empty_like(tensor) for tensor in outcome]
+                done = slice(active, min(busy, wanted))
+                torch._foreach_copy_([tensor[done] for tensor in final], [tensor[done] for tensor in outcome])
+                finished += range(done.start, done.stop)
+            busy = active
+            if wanted < taken:
+                taken, used = wanted, [tensor[:wanted] for tensor in per_job]
+            *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
+            numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
+            programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
+        done_early = torch.tensor(finished, dtype=torch.long)
+        for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
+            tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
+        total = torch.from_numpy(lanes.sizes.sum(axis=0))
+        latest, train = dict(zip(programs.last_too, last, strict=True)), {}
+        for name, logged in zip(programs.logs["training"], sums, strict=True):
+            train[name] = (logged / total).tolist()
+            if name in latest:
+                train |= {f"{name}_epoch": train[name], f"{name}_step": latest[name].tolist()}
+        after = self._scores(weights, own, jobs) if scored else {}
+        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(count, -1), dim=1) for tensor in weights])
+        return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())
+
+    def _scores(
+        self, weights: Sequence[Tensor], own: Sequence[Tensor], jobs: Sequence[Job]
+    ) -> dict[str, Sequence[float]]:
+        """Return the means of what validation logs, nan for who has no validation examples."""
+        counts = [self._scored(job) for job in jobs]
+        if not any(counts):
+            return {}
+        lanes = in_turn(
+            [self.sequential.data.rows(job.client, "val")[:count] for job, count in zip(jobs, counts, strict=True)],
+            self._scored_at_once(len(jobs)),
+        )
+        rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
+        names = self.programs.logs["validation"]
+        sums = [torch.zeros(len(jobs), dtype=self._dtype) for _ in names]
+        columns = self.programs.columns["validation"]
+        for step in range(rows.shape[0]):
+            inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
+            self.programs.validate(inputs, len(jobs), rows.shape[2])
+        total = torch.tensor(counts)
+        return _named(names, [(one / total).tolist() for one in sums])
+
+    def _result(self, job: Job, setting: JobSettings, work: Work, trained: Trained, lane: int) -> ClientResult:
+        counted = self._scored(job)
+        scored = self.sequential.monitor is not None and counted > 0
+        before = {name: values[lane] for name, values in trained.before.items()} if scored else {}
+        after = {name: values[lane] for name, values in trained.after.items()} if scored else {}
+        score = self.sequential.score(after) if scored else None
+        return ClientResult(
+            job=job,
+            weights=[tensor[lane] for tensor in trained.weights],
+            buffers=(),
+            personal=(),
+            used=setting.used,
+            train_examples=len(work.owned),
+            val_examples=counted,
+            local_steps=work.steps,
+            examples=work.epochs * work.used,
+            evaluations=(bool(before) + bool(after)) * counted,
+            score_before=self.sequential.score(before) if before else None,
+            score_after=score,
+            before=before,
+            after=after,
+            train={name: values[lane] for name, values in trained.train.items()},
+            finite=trained.finite[lane] and (score is None or math.isfinite(score)),
+        )
+
+    def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
+        owned = self.sequential.data.rows(job.client, "train")
+        batches = batches_of(
+            len(owned), setting.batch_size, self.sequential.data.drop_last, self.sequential.limits.train
+        )
+        draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
+        return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
+
+    def _orders(self, work: Work) -> list[Any]:
+        generator, length = self._generator.manual_seed(work.draw), len(work.owned)
+        return [torch.randperm(length, generator=generator).numpy() for _ in range(work.epochs)]
+
+    def _coefficients(self, lanes: Lanes, options: Sequence[Any]) -> list[Tensor]:
+        """Return what changes from step to step, as tensors of (step, lane); the rates of who is done are zero."""
+        update, tensors = self.programs.update, []
+        busy = lanes.sizes > 0
+        for values in options:
+            by_name = {name: values[:, place] for place, name in enumerate(update.options)}
+            each = [update.coefficients(by_name, step) for step in range(1, len(busy) + 1)]
+            for name in self.programs.coefficients:
+                array = np.stack([one[name] for one in each])
+                array = np.where(busy, array, 0.0) if name in update.rates else array
+                tensors.append(torch.from_numpy(array).to(self._dtype))
+        return tensors
+
+    def _lanes_at_once(self, width: int) -> int:
+        carried = self.programs.added.nbytes if self.programs.added else 0
+        kept = self.model_bytes * (3 + self.programs.update.state) + carried + width * self.example_bytes
+        return max(1, self.memory // kept)
+
+    def _scored_at_once(self, lanes: int) -> int:
+        """Return how many of a client's examples are scored in one step, beside weights and optimizers' states."""
+        kept = self.model_bytes * (2 + self.programs.update.state)
+        most = max(1, (self.memory // lanes - kept) // max(1, self.example_bytes))
+        return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
+
+    def _scored(self, job: Job) -> int:
+        size = int(self.sequential.data.sizes("val")[job.client])
+        if not size:
+            return 0
+        limit = self.sequential.local.evaluation_batch_size * batches_of(
+            size, self.sequential.local.evaluation_batch_size, False, self.sequential.limits.val
+        )
+        return min(size, limit)
+
+
+def job_key(context: RoundContext, job: Job) -> int:
+    """Return the number that the job's dropout masks are a function of."""
+    return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
+
+
+def _stacked(arms: Sequence[Arm]) -> list[Tensor]:
+    """Return the arms' weights side by side, in tensors of their own."""
+    different = list({arm.index: arm for arm in arms}.values())
+    if len(different) == 1:
+        count = len(arms)
+        return [
+            w.detach().expand(count, *w.shape).clone(memory_format=torch.contiguous_format)
+            for w in different[0].weights
+        ]
+    places = {arm.index: place for place, arm in enumerate(different)}
+    chosen = torch.tensor([places[arm.index] for arm in arms])
+    rows = zip(*(arm.weights for arm in different), strict=True)
+    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,113 @@
+"""The vectorized executor for a module, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
+from lightning_fedhpo.binding.param_groups import group_of
+from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
+from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
+from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare
+from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, scout
+from lightning_fedhpo.executors.vectorized.extra_gradient import Added
+from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made
+from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, Hyperparameter
+from lightning_fedhpo.executors.vectorized.programs import Programs, first_line
+from lightning_fedhpo.types import Config, Job, RoundContext
+
+
+def vectorized(
+    sequential: SequentialExecutor,
+    clients: Sequence[int],
+    configs: Sequence[Config],
+    memory: int,
+    trusts: bool,
+    proved: bool = False,
+) -> VectorizedExecutor:
+    """Return an executor that runs jobs side by side, after a comparison with the sequential one.
+
+    Args:
+        sequential: Runs single jobs.
+        clients: Some to compare.
+        configs: Configurations to compare them with, in turn.
+        memory: Bytes for the jobs that are computed together.
+        trusts: Whether the loss may end in anything: the user has asked for this executor.
+        proved: Whether they were compared before, when the run that goes on here began.
+
+    Raises:
+        CannotBatchError: With the reason why jobs cannot run side by side.
+    """
+    try:
+        programs, step = _programs(sequential, clients[0])
+        batched = BatchedJobs(sequential, programs, memory)
+        scout(batched, clients[0])
+        if not trusts:
+            check_known_mean(step, sequential.state.weights, programs.columns["training"])
+        jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
+        context = RoundContext(0, 0, needs_before=sequential.monitor is not None)
+        arms = {0: sequential.untrained_arm()}
+        if not compare(batched, jobs, range(len(jobs)), arms, context, LATER if proved else 1.0):
+            raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
+    except CannotBatchError:
+        raise
+    except Exception as error:
+        raise CannotBatchError(first_line(error)) from error
+    finally:
+        sequential.binding.restore()
+    (_, lanes, width), graph = next(item for item in programs.graphs.items() if item[0][0] == "training")
+    batched.example_bytes = bytes_made(graph.graph) // (lanes * width)
+    return VectorizedExecutor(batched)
+
+
+def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, ExampleStep]:
+    """Return a module's batched steps, and its training step on one example."""
+    local, binding, data, algorithm = sequential.local, sequential.binding, sequential.data, sequential.algorithm
+    update = step_by_conditions(sequential)
+    own = _own(binding)
+    weights, validates = sequential.state.weights, sequential.monitor is not None
+    columns = {"training": data.columns("train"), "validation": data.columns("val")}
+    groups = local.trainer.optimizers[0].param_groups
+    place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
+    general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
+    strange = sorted(general - {*update.options, *LOOP, DECAY, *algorithm.client})
+    if strange:
+        raise CannotBatchError(f"the optimizer's {', '.join(strange)} is tuned")
+    varying = [name for name in update.options if name != "lr" and name in general]
+    fixed = [name for name in update.options if name not in varying]
+    steps = {
+        stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
+        for stage, held in columns.items()
+    }
+    programs = Programs(
+        steps["training"],
+        steps["validation"] if validates else None,
+        update,
+        [place.get(id(weight)) for weight in weights],
+        [{name: _option(group, name) for name in fixed} for group in groups],
+        [varying for _ in groups],
+        [one.name for one in own],
+        Added.of(algorithm, sequential.untrained_arm(), client),
+        tuple(held.tensors if held else () for held in columns.values()),  # type: ignore[arg-type]  # two of them
+        compiles=False,
+        any_view=local.any_view,
+    )
+    return programs, steps["training"]
+
+
+def _own(binding: Binding) -> list[Hyperparameter]:
+    """Return the hyperparameters that the module itself reads."""
+    own = [Hyperparameter(name, target.assign) for name, target in binding.of_module.items() if target.assign]
+    for one in own:
+        value = binding.original(one.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise CannotBatchError(f"the hyperparameter {one.name!r} is no number")
+    return own
+
+
+def _option(group: Mapping[str, Any], name: str) -> float:
+    betas = {"beta1": 0, "beta2": 1}
+    return float(group["betas"][betas[name]] if name in betas else group[name])

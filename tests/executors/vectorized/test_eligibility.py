@@ -1,0 +1,175 @@
+"""A step that cannot run side by side runs one after another, with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from lightning_fedhpo import Choice, FederatedData, Float, Iid, RandomSearch, SearchSpace
+from lightning_fedhpo.testing import toy_tensors
+from tests.executors.toys import PLAIN, Net, is_vectorized, loss, run
+
+
+class ReadsRound(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) / (1 + self.trainer.current_epoch)
+
+
+class Noisy(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, (batch[0] + torch.randn_like(batch[0]), batch[1]))
+
+
+class Sums(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch, reduction="sum")
+
+
+class Contrasts(Net):
+    """Lets the examples of a batch meet before the mean."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        logits = self(batch[0])
+        return functional.cross_entropy(logits - logits.mean(0), batch[1])
+
+
+class Branches(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        found = loss(self, batch)
+        return found if found > 1 else 2 * found
+
+
+class Hooked(Net):
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        pass
+
+
+class Scheduled(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ConstantLR(optimizer)}
+
+
+class LogsSize(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.log("size", float(len(batch[0])))
+        return loss(self, batch)
+
+
+class Listed(Net):
+    """Holds weights in a list, beside where they started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = [(weight, weight.detach().clone()) for weight in self.net.parameters()]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return loss(self, batch) + 0.0 * sum((weight - start).square().sum() for weight, start in self.pairs)
+
+
+class Keeps(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.last = loss(self, batch)
+        return self.last
+
+
+class Connections(nn.Linear):
+    """A layer whose weights are dropped out, by one mask for a batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, functional.dropout(self.weight, 0.3, self.training), self.bias)
+
+
+class DropsAlways(Net):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", functional.cross_entropy(functional.dropout(self(batch[0]), 0.8), batch[1]))
+
+
+class Recurrent(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = nn.LSTM(2, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x.unflatten(1, (3, 2)))[0][:, -1]
+
+
+class Unrolled(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell = nn.GRUCell(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(len(x), 3)
+        for part in x.unflatten(1, (3, 2)).unbind(1):
+            state = self.cell(part, state)
+        return state
+
+
+class Items(Dataset[Any]):
+    """Examples that are fetched one by one."""
+
+    def __init__(self) -> None:
+        self.x, self.targets = toy_tensors(100)
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, place: int) -> Any:
+        return self.x[place], self.targets[place]
+
+
+class Watches(Callback):
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        pass
+
+
+def nesterov() -> Net:
+    return Net(optimizer=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True))
+
+
+SPACE = SearchSpace(client={"nesterov": Choice([False, True]), "momentum": Float(0.1, 0.9)})
+REASONS: dict[str, Any] = {
+    "asks the Trainer for `current_epoch`": (ReadsRound, []),
+    "random": (Noisy, []),
+    "a client trained both ways came out differently": (Sums, []),
+    "came out differently, by": (Contrasts, []),
+    "data-dependent control flow": (Branches, []),
+    "it has on_train_batch_end": (Hooked, []),
+    "a learning-rate scheduler": (Scheduled, []),
+    "what it logs as 'size'": (LogsSize, []),
+    "moves the buffers": (lambda: Net(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), []),
+    "no batched step of RMSprop": (lambda: Net(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01)), []),
+    "somewhere else than the module's own layers": (Listed, []),
+    "leaves something in `last`": (Keeps, []),
+    "a client trained both ways came out": (lambda: Net(nn.Sequential(Connections(6, 3))), []),
+    "drops out in validation": (DropsAlways, []),
+    "recurrent layers": (Recurrent, []),
+    "torch has no batched aten::gru_cell": (Unrolled, []),
+    "Watches acts between jobs": (Net, [Watches]),
+    "the optimizer's nesterov is tuned": (nesterov, [lambda: RandomSearch(SPACE, budget=2, max_rounds=1)]),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_cannot_be_batched_runs_one_after_another_and_says_why(reason: str) -> None:
+    make, callbacks = REASONS[reason]
+    with pytest.warns(UserWarning, match=reason):
+        fed = run(PLAIN, make(), *(one() for one in callbacks))
+    assert not is_vectorized(fed) and reason in fed.choice
+    expected = run("sequential", make(), *(one() for one in callbacks))
+    assert fed.result.jobs == expected.result.jobs
+    assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
+
+
+def test_a_data_set_that_is_not_made_of_tensors_runs_one_after_another() -> None:
+    with pytest.warns(UserWarning, match="not made of tensors"):
+        run(PLAIN, Net(), data=FederatedData(Items(), Iid(4), batch_size=8))
