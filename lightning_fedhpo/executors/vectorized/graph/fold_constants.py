@@ -1,8 +1,8 @@
-"""What a step does with ones and zeros that are known beforehand is left out.
+"""Leaves out operations whose results are known, or that return what is there already.
 
-Cross-entropy asks of every label whether it is one to leave out, counts those that are not, and divides by the count:
-for one example that is a division by one. Where the labels of all clients are known to stay, as they are, none of this
-is computed, forward or backward. Multiplications by one and sums over one place go too.
+Cross-entropy asks of every label whether it is one to ignore, counts those that are not, and divides by the count: for
+one example, by one. Where the labels of all clients are known and stay, none of this is computed, forward or backward.
+Multiplications by one and sums over one element go, too.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ _COMPARED = {name: getattr(operator, name) for name in ("ne", "eq", "lt", "le", 
 
 
 def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
-    """Put in place of an operation what it is known to return; nothing where somebody writes to either.
+    """Replace operations that return their argument, by what is known of ones and zeros.
+
+    An operation stays where its argument is written to before its result is last used. Operations that become unused
+    stay in the graph.
 
     Args:
-        graph: The operations; those that nobody looks at any more stay in it.
+        graph: The operations.
         held: Inputs that are the same at every call.
     """
     written, places = written_in(graph), {node: place for place, node in enumerate(graph.nodes)}
     filled: dict[Node, int] = {}
 
-    def stays(source: Node, node: Node) -> bool:
-        """Whether nobody writes to a tensor before the last look at what is to be it."""
+    def stays(source: Any, node: Node) -> bool:
         return written.get(origin_of(source), len(places)) > _last_look(node, places)
 
     for node in list(graph.nodes):
@@ -53,13 +55,37 @@ def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
         same = _given_back(node, filled)
         if same is not None and same_view(same, node) and stays(same, node):
             node.replace_all_uses_with(same)
-            graph.erase_node(node)
         elif _sums_nothing(node) and stays(node.args[0], node):
-            places[_look_instead(graph, node)] = places[node]
+            places[_squeeze_instead(graph, node)] = places[node]
+
+
+def drop_same_views(graph: Graph) -> None:
+    """Replace a view by the earliest tensor on its way that has the same layout."""
+    for node in graph.nodes:
+        found, place = None, node
+        while is_view(place):
+            place = place.args[0]
+            if same_view(place, node):
+                found = place
+        if found is not None:
+            node.replace_all_uses_with(found)
+
+
+def share(graph: Graph) -> None:
+    """Compute once what is computed several times, up to the first operation that writes in place."""
+    seen: dict[Any, Node] = {}
+    written = written_in(graph)
+    for node in graph.nodes:
+        if is_mutating(node):
+            return
+        if node.op in ("call_function", "get_attr") and origin_of(node) not in written:
+            first = seen.setdefault((node.target, repr(node.args), repr(sorted(node.kwargs.items()))), node)
+            if first is not node:
+                node.replace_all_uses_with(first)
 
 
 def _last_look(node: Node, places: Mapping[Node, int]) -> int:
-    """Return the place of the last operation that looks at a tensor, or at one that shares its memory."""
+    """Return the place of the last operation that uses a tensor, or a view of it."""
     looks = [places[node]]
     for user in node.users:
         looks.append(_last_look(user, places) if origin_of(user) is origin_of(node) else places[user])
@@ -69,7 +95,7 @@ def _last_look(node: Node, places: Mapping[Node, int]) -> int:
 def _filled_with(
     node: Node, filled: Mapping[Node, int], held: Mapping[Node, Tensor], written: Mapping[Node, int]
 ) -> int | None:
-    """Return 1 or 0 where all of an operation's numbers are that, False being 0 and True 1."""
+    """Return 1 or 0 where all of an operation's numbers are that; False counts as 0, True as 1."""
     name = name_of(node)
     if name in _MADE:
         return _MADE[name]
@@ -87,7 +113,7 @@ def _filled_with(
 
 
 def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]) -> Tensor | None:
-    """Return the input of which some numbers are looked at, if it is always the same and nobody writes to them."""
+    """Return the held input whose elements these are."""
     while is_view(node) or name_of(node) == "index_select":
         if origin_of(node) in written:
             return None
@@ -96,17 +122,17 @@ def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]
 
 
 def _given_back(node: Node, filled: Mapping[Node, int]) -> Node | None:
-    """Return the argument that an operation returns as it is."""
+    """Return the argument whose numbers an operation returns."""
     name, arguments = name_of(node), node.args
+    given: Any = None
     if name == "mul" and not node.kwargs:
         pairs = (arguments, arguments[::-1])
-        return next((one for one, other in pairs if isinstance(one, Node) and _is_one(other, filled)), None)
-    if name == "div" and not node.kwargs and _is_one(arguments[1], filled):
-        return arguments[0]  # type: ignore[return-value]  # what is divided is a tensor
-    if name == "where" and len(arguments) == 3 and arguments[0] in filled:
-        chosen = arguments[1] if filled[arguments[0]] else arguments[2]  # type: ignore[index]  # it is in there
-        return chosen if isinstance(chosen, Node) else None
-    return None
+        given = next((one for one, other in pairs if isinstance(one, Node) and _is_one(other, filled)), None)
+    elif name == "div" and not node.kwargs and _is_one(arguments[1], filled):
+        given = arguments[0]
+    elif name == "where" and len(arguments) == 3 and arguments[0] in filled:
+        given = arguments[1] if filled[arguments[0]] else arguments[2]  # type: ignore[index]  # it is in there
+    return given if isinstance(given, Node) else None
 
 
 def _is_one(argument: Any, filled: Mapping[Node, int]) -> bool:
@@ -116,24 +142,21 @@ def _is_one(argument: Any, filled: Mapping[Node, int]) -> bool:
 
 
 def _sums_nothing(node: Node, any_type: bool = False) -> bool:
-    """Whether an operation sums up over dimensions of one place."""
+    """Whether an operation sums over dimensions of one element."""
     if node.target is not torch.ops.aten.sum.dim_IntList or not node.args[1]:
         return False
-    source, dims = node.args[:2]
-    if not shape_of(source):  # type: ignore[arg-type]  # of a tensor
-        return False
-    shape, types = shape_of(source), [one.meta["val"].dtype for one in (source, node)]  # type: ignore[arg-type, union-attr]  # of a tensor
-    alone = all(shape[dim] == 1 for dim in dims)  # type: ignore[union-attr]  # a list of numbers
-    return alone and (any_type or types[0] == types[1])
+    source: Any = node.args[0]
+    shape, dims = shape_of(source), node.args[1]
+    alone = bool(shape) and all(shape[dim] == 1 for dim in dims)  # type: ignore[index, union-attr]  # a list of numbers
+    return alone and (any_type or source.meta["val"].dtype == node.meta["val"].dtype)
 
 
-def _look_instead(graph: Graph, node: Node) -> Node:
+def _squeeze_instead(graph: Graph, node: Node) -> Node:
     source, dims, *keep = node.args
-    keeps = bool(keep[0] if keep else node.kwargs.get("keepdim", False))
-    with graph.inserting_before(node):
-        seen = source if keeps else graph.call_function(torch.ops.aten.squeeze.dims, (source, dims))
-    if not keeps:
-        seen.meta["val"] = source.meta["val"].squeeze(dims)  # type: ignore[union-attr]  # as above
-    node.replace_all_uses_with(seen)  # type: ignore[arg-type]  # a tensor's node
-    graph.erase_node(node)
-    return seen  # type: ignore[return-value]  # as above
+    seen: Any = source
+    if not (keep[0] if keep else node.kwargs.get("keepdim", False)):
+        with graph.inserting_before(node):
+            seen = graph.call_function(torch.ops.aten.squeeze.dims, (source, dims))
+        seen.meta["val"] = source.meta["val"].squeeze(dims)  # type: ignore[union-attr]  # a tensor's node
+    node.replace_all_uses_with(seen)
+    return seen  # type: ignore[no-any-return]  # as above

@@ -1,4 +1,4 @@
-"""What the operations of a traced step are: views, writes in place, and how the tensors that they return lie."""
+"""Facts about the operations of a traced step: views, writes in place, and the layout of what they return."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from typing import Any
 from torch import Tensor
 from torch.fx import Graph, Node
 
-_VIEWS = (
-    "view",
-    "expand",
-    "reshape",
-    "_unsafe_view",
-    "permute",
-    "transpose",
-    "squeeze",
-    "unsqueeze",
-    "detach",
-    "alias",
-)
-"""Operations that return what they are given, seen otherwise."""
+_VIEWS = {
+    *("view", "expand", "reshape", "_unsafe_view", "permute", "transpose"),
+    *("squeeze", "unsqueeze", "detach", "alias"),
+}
+"""Operations that return all of what they are given, in another shape."""
 
 
 def name_of(node: Node) -> str:
-    """Return an operation's name, nothing for what is none."""
+    """Return an operation's name without its overload; nothing for an input."""
     return getattr(node.target, "__name__", "").split(".")[0] if node.op == "call_function" else ""
 
 
 def is_view(node: Node) -> bool:
-    """Whether an operation returns what it is given, seen otherwise."""
+    """Whether an operation returns all of what it is given, in another shape."""
     return name_of(node) in _VIEWS and bool(node.args) and isinstance(node.args[0], Node)
 
 
@@ -40,22 +32,21 @@ def is_mutating(node: Node) -> bool:
 
 
 def written_in(graph: Graph) -> dict[Node, int]:
-    """Return the operations whose results are written to in place, and where in the graph first."""
+    """Return the operations and inputs whose memory is written to in place, and where in the graph first."""
     written: dict[Node, int] = {}
     for number, node in enumerate(graph.nodes):
         for place, argument in enumerate(node.target._schema.arguments if is_mutating(node) else ()):
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
             if argument.alias_info is not None and argument.alias_info.is_write:
-                several = given if isinstance(given, list | tuple) else [given]
-                for one in several:
+                given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+                for one in given if isinstance(given, list | tuple) else [given]:
                     if isinstance(one, Node):
                         written.setdefault(origin_of(one), number)
     return written
 
 
 def origin_of(node: Any) -> Node:
-    """Return the operation whose memory a tensor has."""
-    while node.op == "call_function" and isinstance(node.args[0], Node):
+    """Return the operation or input whose memory a tensor has."""
+    while node.op == "call_function" and isinstance(node.args[0] if node.args else None, Node):
         schema = getattr(node.target, "_schema", None)
         shares = schema and any(one.alias_info for one in schema.returns)
         if node.target is not operator.getitem and not shares and not is_view(node):
@@ -64,18 +55,15 @@ def origin_of(node: Any) -> Node:
     return node  # type: ignore[no-any-return]  # nodes lead to nodes
 
 
-def shape_of(node: Node) -> Any:
+def shape_of(node: Node) -> tuple[int, ...] | None:
     """Return the shape of a tensor, None for anything else."""
     value = node.meta.get("val")
     return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
-def layout_of(node: Node) -> Any:
-    """Return how a tensor lies: of two views of one shape, whether they are the same."""
-    value = node.meta["val"]
-    return tuple(value.stride()), value.storage_offset(), value.dtype
-
-
-def same_view(one: Any, other: Any) -> bool:
-    """Whether two tensors, each a view of all of its own, are seen in the same way."""
-    return bool(shape_of(one) == shape_of(other) is not None and layout_of(one) == layout_of(other))
+def same_view(one: Node, other: Node) -> bool:
+    """Whether two tensors, each all of the same memory, have the same layout."""
+    values = one.meta.get("val"), other.meta.get("val")
+    if not all(isinstance(value, Tensor) for value in values):
+        return False
+    return len({(value.shape, value.stride(), value.dtype) for value in values}) == 1  # type: ignore[union-attr]  # above
