@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
@@ -18,20 +18,20 @@ from lightning_fedhpo.executors import Executor
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.processes.board import LostProcessError
-from lightning_fedhpo.run import checkpoint, divergence, identity, machine
+from lightning_fedhpo.run import divergence, identity, machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
 from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.setup import checks
 from lightning_fedhpo.setup.options import LoopOptions
+from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tracking import curves
-from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
 
 
-class FederatedLoop(Callback):
+class FederatedLoop(RunHooks):
     """Turn ``Trainer.fit`` into a simulated federated run.
 
     An epoch is a round, a batch is one client's job: the progress bar shows the jobs of a round, ``max_epochs`` bounds
@@ -79,8 +79,6 @@ class FederatedLoop(Callback):
         4
     """
 
-    is_federated_loop = True
-
     def __init__(
         self,
         algorithm: Algorithm | None = None,
@@ -102,6 +100,7 @@ class FederatedLoop(Callback):
         retrain: int | None = None,
         verify: bool = True,
     ) -> None:
+        super().__init__()
         self.algorithm = FedAvg() if algorithm is None else algorithm
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
@@ -110,9 +109,6 @@ class FederatedLoop(Callback):
         self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
         self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
         self.evaluate_at, self.evaluate_clients, self.retrain = evaluate_at, options.evaluate_clients, options.retrain
-        self._session: Session | None = None
-        self._release: Callable[[], None] = _nothing
-        self._watch: watchdog.Watch | None = None
 
     # ------------------------------------------------------------------ the round
 
@@ -262,11 +258,6 @@ class FederatedLoop(Callback):
         private.install(trainer, self)
         self._release = session.install(self.state_key)
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remember the optimizers as their author made them."""
-        self._release()
-        self.session.remember_optimizers()
-
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
         self.session.start()
@@ -279,35 +270,6 @@ class FederatedLoop(Callback):
         if self.session.has_arms:
             curves.log_tables(trainer, {"configs": self.result.configs, **self.session.tuner.tables()})
             self.session.deploy()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Take a client's half-trained model out of the module."""
-        self._release()
-        self._end_watch(well=False)
-        processes.tell_once(exception)
-        private.wait_for_nobody(trainer)
-        if processes.is_lost(exception):
-            private.save_in_turn(trainer)
-        if self._session is not None and self._session.has_arms:
-            self._session.show_best()
-
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
-        if self.algorithm.changes_gradient:
-            self.session.sequential.after_backward()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that affects the next round, and everything that was written down."""
-        return checkpoint.state_of(self._session) if self._session is not None and self._session.prepared else {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep a checkpoint's state until the arms are made."""
-        self.session.saved = state_dict
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any]) -> None:
-        """Save the best arm's weights also from inside a round, when the module holds a client's."""
-        if self._session is not None and self._session.in_round and self._session.has_arms:
-            checkpoint.put_best_model(saved, self._session)
 
     # ------------------------------------------------------------------ what users see
 
@@ -354,28 +316,6 @@ class FederatedLoop(Callback):
         self._session.show_best()
         return result
 
-    @property
-    def arms(self) -> Sequence[Arm]:
-        """The run's arms, in the order in which they were started."""
-        return () if self._session is None else self._session.arms
-
-    @property
-    def data(self) -> FederatedData:
-        """The run's federation."""
-        return self.session.data
-
-    @property
-    def tuner(self) -> Tuner:
-        """The run's tuner; one that sets nothing where none was given."""
-        return self.session.tuner
-
-    @property
-    def session(self) -> Session:
-        """What takes part in the run, from the beginning of ``fit`` on."""
-        if self._session is None:
-            raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
-        return self._session
-
     def retrace(self) -> None:
         """Trace the module's steps anew: for a callback that changes what one look at the module does not show."""
         self.session.executor.retrace()
@@ -383,13 +323,3 @@ class FederatedLoop(Callback):
     @property
     def _executor(self) -> Executor:
         return self.session.executor
-
-    def _end_watch(self, well: bool) -> None:
-        watchdog.disconnect_at_exit(well and self._watch is not None)
-        if self._watch is not None:
-            self._watch.end()
-        self._watch = None
-
-
-def _nothing() -> None:
-    """Release nothing."""

@@ -1,0 +1,94 @@
+"""Lightning's hooks around the rounds of a run: optimizers, checkpoints, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo import processes
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.processes import watchdog
+from lightning_fedhpo.run import checkpoint
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.setup.session import Session
+from lightning_fedhpo.tuners.base import Tuner
+
+
+class RunHooks(Callback):
+    """Base of :class:`~lightning_fedhpo.FederatedLoop`: everything but the rounds."""
+
+    is_federated_loop = True
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._release: Callable[[], None] = _nothing
+        self._watch: watchdog.Watch | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember the optimizers as their author made them."""
+        self._release()
+        self.session.remember_optimizers()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Take a client's half-trained model out of the module."""
+        self._release()
+        self._end_watch(well=False)
+        processes.tell_once(exception)
+        private.wait_for_nobody(trainer)
+        if processes.is_lost(exception):
+            private.save_in_turn(trainer)
+        if self._session is not None and self._session.has_arms:
+            self._session.show_best()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
+        if self.session.algorithm.changes_gradient:
+            self.session.sequential.after_backward()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that affects the next round, and everything that was written down."""
+        return checkpoint.state_of(self._session) if self._session is not None and self._session.prepared else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep a checkpoint's state until the arms are made."""
+        self.session.saved = state_dict
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any]) -> None:
+        """Save the best arm's weights also from inside a round, when the module holds a client's."""
+        if self._session is not None and self._session.in_round and self._session.has_arms:
+            checkpoint.put_best_model(saved, self._session)
+
+    @property
+    def arms(self) -> Sequence[Arm]:
+        """The run's arms, in the order in which they were started."""
+        return () if self._session is None else self._session.arms
+
+    @property
+    def data(self) -> FederatedData:
+        """The run's federation."""
+        return self.session.data
+
+    @property
+    def tuner(self) -> Tuner:
+        """The run's tuner; one that sets nothing where none was given."""
+        return self.session.tuner
+
+    @property
+    def session(self) -> Session:
+        """What takes part in the run, from the beginning of ``fit`` on."""
+        if self._session is None:
+            raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
+        return self._session
+
+    def _end_watch(self, well: bool) -> None:
+        watchdog.disconnect_at_exit(well and self._watch is not None)
+        if self._watch is not None:
+            self._watch.end()
+        self._watch = None
+
+
+def _nothing() -> None:
+    """Release nothing."""
