@@ -25,14 +25,13 @@ DRAWN = 40
 
 def describe(data: FederatedData, path: str | PathLike[str] | None = None) -> None:
     """Print a federation's clients, and draw them if there is a path."""
-    lines = [f"{data.clients} clients by {shortened(repr(data.partition))}", *size_lines(data), *label_lines(data)]
+    lines = [f"{data.clients} clients by {_shortened(repr(data.partition))}", *_size_lines(data), *_label_lines(data)]
     print("\n".join(lines))
     if path is not None:
-        draw(data, path)
+        _draw(data, path)
 
 
-def size_lines(data: FederatedData) -> list[str]:
-    """Return the table of examples per client."""
+def _size_lines(data: FederatedData) -> list[str]:
     lines = [f"{'examples':<12}{'total':>12}{'min':>10}{'median':>10}{'max':>10}{'clients without':>18}"]
     for split in SPLITS:
         sizes = data.sizes(split)
@@ -43,8 +42,7 @@ def size_lines(data: FederatedData) -> list[str]:
     return lines
 
 
-def label_lines(data: FederatedData) -> list[str]:
-    """Return the label distribution of the training examples and how much clients differ in it."""
+def _label_lines(data: FederatedData) -> list[str]:
     found = labels_of(data)
     if found is None:
         return ["labels      none that are one integer per example"]
@@ -87,14 +85,12 @@ def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
     return np.bincount(owner, excess, minlength=clients).astype(np.float64), np.bincount(owner, minlength=clients)
 
 
-def shortened(text: str, width: int = 100) -> str:
-    """Return a text on one line of limited width."""
+def _shortened(text: str, width: int = 100) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def draw(data: FederatedData, path: str | PathLike[str]) -> None:
-    """Draw the labels of some clients and the sizes of all."""
+def _draw(data: FederatedData, path: str | PathLike[str]) -> None:
     try:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
@@ -126,5 +122,5 @@ def draw(data: FederatedData, path: str | PathLike[str]) -> None:
     left.set(xlabel="training examples", ylabel=f"{len(chosen)} of {data.clients} clients, by size", yticks=[])
     right.hist(sizes, bins=min(50, max(5, len(sizes) // 4)))
     right.set(xlabel="training examples of a client", ylabel="clients")
-    figure.suptitle(shortened(repr(data.partition)))
+    figure.suptitle(_shortened(repr(data.partition)))
     figure.savefig(path)

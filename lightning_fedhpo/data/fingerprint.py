@@ -37,15 +37,15 @@ def fingerprint(federation: Federation) -> str:
     """Return a hash of who has which examples in which split, and of a sample of the examples."""
     digest = blake2b(digest_size=8)
     for name, split in federation.splits.items():
-        note(digest, name, split.source.size, split.clients)
+        _note(digest, name, split.source.size, split.clients)
         digest.update(split.sizes.tobytes())
         digest.update(split.order.tobytes())
     if federation.names is not None:
         digest.update(client_keys(federation.names, 0).tobytes())
     for name, part in federation.parts.items():
         if part.name == name:  # a split cut from the training examples has nothing of its own
-            sample(digest, part.dataset)
-            numbers(digest, federation.labels.get(name, ()))
+            _sample(digest, part.dataset)
+            _numbers(digest, federation.labels.get(name, ()))
     return digest.hexdigest()
 
 
@@ -53,94 +53,90 @@ def fingerprint_of(split: Split) -> str:
     """Return a hash of one owner's examples: which of the data set they are, and a sample of it."""
     digest = blake2b(digest_size=8)
     digest.update(split.order.tobytes())
-    sample(digest, split.source.dataset)
+    _sample(digest, split.source.dataset)
     return digest.hexdigest()
 
 
-def sample(digest: blake2b, dataset: Any) -> None:
+def _sample(digest: blake2b, dataset: Any) -> None:
     """Add a data set's type and size, and what can be read of its contents without fetching examples."""
-    note(digest, type(dataset).__qualname__, len(dataset))
+    _note(digest, type(dataset).__qualname__, len(dataset))
     columns = columns_of(dataset)
     if columns is not None:
-        rows(digest, columns, len(dataset))
+        _rows(digest, columns, len(dataset))
     elif fetches_as(dataset, Subset):
-        numbers(digest, dataset.indices)
-        sample(digest, dataset.dataset)
+        _numbers(digest, dataset.indices)
+        _sample(digest, dataset.dataset)
     elif fetches_as(dataset, ConcatDataset):
-        numbers(digest, dataset.cumulative_sizes)
-        for place in evenly(len(dataset.datasets), PIECES).tolist():
-            sample(digest, dataset.datasets[place])
+        _numbers(digest, dataset.cumulative_sizes)
+        for place in _evenly(len(dataset.datasets), PIECES).tolist():
+            _sample(digest, dataset.datasets[place])
     elif type(dataset) is list:
-        for place in evenly(len(dataset), PIECES).tolist():
-            value(digest, dataset[place])
+        for place in _evenly(len(dataset), PIECES).tolist():
+            _value(digest, dataset[place])
     else:
         for name in LABELS:  # on the instance: a property might read the examples to find them
             labels = getattr(dataset, "__dict__", {}).get(name)
             if isinstance(labels, (list, tuple, np.ndarray, Tensor)) and length(labels) == len(dataset):
-                note(digest, name)
-                numbers(digest, labels)
+                _note(digest, name)
+                _numbers(digest, labels)
 
 
-def rows(digest: blake2b, columns: Columns, size: int) -> None:
-    """Add evenly spaced rows of every tensor."""
-    note(digest, columns.keys)
+def _rows(digest: blake2b, columns: Columns, size: int) -> None:
+    _note(digest, columns.keys)
     for column in columns.tensors:
         count = NUMBERS
         if column.dim() > 1:
             each = column.element_size() * column[0].numel() if len(column) else 0
             count = max(FEWEST, min(ROWS, BYTES // max(each, 1)))
-        chosen = torch.from_numpy(evenly(size, count))
-        tensor(digest, column, chosen if columns.rows is None else columns.rows[chosen])
+        chosen = torch.from_numpy(_evenly(size, count))
+        _tensor(digest, column, chosen if columns.rows is None else columns.rows[chosen])
 
 
-def numbers(digest: blake2b, values: Sequence[Any] | Ints | Tensor) -> None:
-    """Add evenly spaced values of a sequence."""
-    places = evenly(len(values), NUMBERS)
+def _numbers(digest: blake2b, values: Sequence[Any] | Ints | Tensor) -> None:
+    places = _evenly(len(values), NUMBERS)
     if isinstance(values, Tensor):
-        return tensor(digest, values, torch.from_numpy(places))
+        return _tensor(digest, values, torch.from_numpy(places))
     chosen = values[places] if isinstance(values, np.ndarray) else as_array([values[p] for p in places.tolist()])
-    note(digest, chosen.dtype.str, chosen.shape)
+    _note(digest, chosen.dtype.str, chosen.shape)
     if chosen.dtype.kind != "O":  # objects are addresses, which differ between processes
         digest.update(chosen.tobytes())
     return None
 
 
-def tensor(digest: blake2b, whole: Tensor, chosen: Tensor | None = None) -> None:
-    """Add a tensor's type, shape and bytes, of some of its rows or of all."""
-    note(digest, whole.dtype, tuple(whole.shape))
+def _tensor(digest: blake2b, whole: Tensor, chosen: Tensor | None = None) -> None:
+    _note(digest, whole.dtype, tuple(whole.shape))
     if whole.layout is torch.strided and not whole.is_quantized:
         picked = (whole if chosen is None else select(whole, chosen)).detach().cpu()
         # Read as bytes: numpy does not know all of torch's types.
         digest.update(picked.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def value(digest: blake2b, item: Any) -> None:
+def _value(digest: blake2b, item: Any) -> None:
     """Add an item of a list, as far as it is made of tensors, numbers and strings."""
-    note(digest, type(item).__qualname__)
+    _note(digest, type(item).__qualname__)
     if isinstance(item, Tensor):
-        tensor(digest, item)
+        _tensor(digest, item)
     elif isinstance(item, (np.ndarray, np.generic)):
-        numbers(digest, np.atleast_1d(item))
+        _numbers(digest, np.atleast_1d(item))
     elif isinstance(item, (bool, int, float, complex, str, bytes)):
-        note(digest, item)
+        _note(digest, item)
     elif isinstance(item, Mapping):
         for key, inner in item.items():
-            note(digest, str(key))
-            value(digest, inner)
+            _note(digest, str(key))
+            _value(digest, inner)
     elif isinstance(item, (tuple, list)):
         for inner in item:
-            value(digest, inner)
+            _value(digest, inner)
 
 
-def note(digest: blake2b, *facts: object) -> None:
-    """Add facts by their text."""
+def _note(digest: blake2b, *facts: object) -> None:
     digest.update(f"{facts};".encode())
 
 
-def evenly(size: int, count: int) -> Ints:
+def _evenly(size: int, count: int) -> Ints:
     """Return at most so many places of a sequence, evenly spaced; by whole numbers, the same on every machine.
 
-    >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
+    >>> _evenly(10, 4).tolist(), _evenly(3, 4).tolist()
     ([0, 2, 5, 7], [0, 1, 2])
     """
     count = min(count, size)

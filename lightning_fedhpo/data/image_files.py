@@ -34,38 +34,32 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
     """
     path = Path(path)
     if path.is_file() and path.suffix == ".npz":
-        return read_npz(path, split, channels)
+        return _read_npz(path, split, channels)
     if path.is_dir():
         held = {entry.name for entry in path.iterdir()}
-        if held & set(idx_names("train", "images", 3)):
-            return read_idx_images(path, split)
+        if held & set(_idx_names("train", "images", 3)):
+            return _read_idx_images(path, split)
         if held & set(CIFAR["train"]):
-            return read_cifar_binary(path, split)
+            return _read_cifar_binary(path, split)
         if "train" in held:
-            return read_image_folder(path, split, channels)
+            return _read_image_folder(path, split, channels)
     raise FileNotFoundError(
         "`path` must be an .npz file, or a folder with train-images-idx3-ubyte (.gz or not), with data_batch_1.bin, or "
         f"with train/<class>/; {path} is none of these" + ("." if path.exists() else ": it does not exist.")
     )
 
 
-def idx_names(split: str, kind: str, dimensions: int) -> list[str]:
-    """Return what an IDX file of a set may be called.
-
-    >>> idx_names("test", "labels", 1)
-    ['t10k-labels-idx1-ubyte.gz', 't10k-labels-idx1-ubyte', 't10k-labels.idx1-ubyte']
-    """
+def _idx_names(split: str, kind: str, dimensions: int) -> list[str]:
     stem = f"{IDX[split]}-{kind}"
     return [f"{stem}-idx{dimensions}-ubyte.gz", f"{stem}-idx{dimensions}-ubyte", f"{stem}.idx{dimensions}-ubyte"]
 
 
-def read_idx_images(folder: Path, split: str) -> LabelledImages:
-    """Read a part of MNIST or of a set made like it."""
-    images, labels = find(folder, idx_names(split, "images", 3)), find(folder, idx_names(split, "labels", 1))
+def _read_idx_images(folder: Path, split: str) -> LabelledImages:
+    images, labels = find(folder, _idx_names(split, "images", 3)), find(folder, _idx_names(split, "labels", 1))
     return LabelledImages(read_idx(images), read_idx(labels), f"{images.name} with {labels.name}")
 
 
-def read_cifar_binary(folder: Path, split: str) -> LabelledImages:
+def _read_cifar_binary(folder: Path, split: str) -> LabelledImages:
     """Read a part of CIFAR-10's binary version (Krizhevsky, "Learning Multiple Layers of Features ...", 2009)."""
     missing = [name for name in CIFAR[split] if not (folder / name).is_file()]
     if missing:
@@ -83,10 +77,10 @@ def read_cifar_binary(folder: Path, split: str) -> LabelledImages:
     return LabelledImages(images, records[:, 0], f"the {split} part in {folder}")
 
 
-def read_image_folder(folder: Path, split: str, channels: int) -> LabelledImages:
+def _read_image_folder(folder: Path, split: str, channels: int) -> LabelledImages:
     """Read ``train/<class>/<any name>.png`` or ``test/<class>/<any name>.png``: images of one size, class by class."""
-    classes, part = class_names(folder / "train"), folder / split
-    unknown = sorted(set(class_names(part)) - set(classes))
+    classes, part = _class_names(folder / "train"), folder / split
+    unknown = sorted(set(_class_names(part)) - set(classes))
     if unknown:
         raise ValueError(
             f"the test part must have the classes of the training part, {part} has unknown classes: "
@@ -100,7 +94,7 @@ def read_image_folder(folder: Path, split: str, channels: int) -> LabelledImages
     ]
     if not files:
         raise FileNotFoundError(f"no images in the folders of {part}: looked for *{', *'.join(EXTENSIONS)}.")
-    images = [decode(path, channels, str(path)) for path, _ in files]
+    images = [_decode(path, channels, str(path)) for path, _ in files]
     other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
     if other is not None:
         raise ValueError(
@@ -110,8 +104,7 @@ def read_image_folder(folder: Path, split: str, channels: int) -> LabelledImages
     return LabelledImages(np.stack(images), np.array([label for _, label in files]), str(part))
 
 
-def class_names(folder: Path) -> list[str]:
-    """Return the names of the classes, sorted: a label is the place of its name."""
+def _class_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise FileNotFoundError(f"a folder of images needs {folder.name}/ with a folder for each class, no {folder}.")
     found = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -120,7 +113,7 @@ def class_names(folder: Path) -> list[str]:
     return found
 
 
-def read_npz(path: Path, split: str, channels: int) -> LabelledImages:
+def _read_npz(path: Path, split: str, channels: int) -> LabelledImages:
     """Read a part from an ``.npz`` file, as bytes or as JPEG files in a row.
 
     As bytes: ``x`` and ``y`` (or ``x_train`` and ``y_train``, as in Keras' ``mnist.npz``) are the training part,
@@ -136,14 +129,13 @@ def read_npz(path: Path, split: str, channels: int) -> LabelledImages:
             if {f"x{end}", f"y{end}"} <= held:
                 return LabelledImages(file[f"x{end}"], file[f"y{end}"], source)
             if {f"jpeg{end}", f"offsets{end}", f"y{end}"} <= held:
-                images = decode_row(file[f"jpeg{end}"], file[f"offsets{end}"], channels, source)
+                images = _decode_row(file[f"jpeg{end}"], file[f"offsets{end}"], channels, source)
                 return LabelledImages(images, file[f"y{end}"], source)
         wanted = (f"x{end} with y{end}, or jpeg{end} with offsets{end} and y{end}" for end in SUFFIXES[split])
         raise ValueError(f"{source} must hold the arrays {' or '.join(wanted)}, it has {', '.join(file.files)}.")
 
 
-def decode_row(jpeg: NDArray[Any], offsets: NDArray[Any], channels: int, source: str) -> NDArray[Any]:
-    """Return the images whose files lie one after another in an array of bytes."""
+def _decode_row(jpeg: NDArray[Any], offsets: NDArray[Any], channels: int, source: str) -> NDArray[Any]:
     increasing = offsets.ndim == 1 and offsets.size > 1 and offsets[0] == 0 and bool((np.diff(offsets) > 0).all())
     if not increasing or offsets[-1] != len(jpeg):
         raise ValueError(
@@ -151,11 +143,10 @@ def decode_row(jpeg: NDArray[Any], offsets: NDArray[Any], channels: int, source:
             f"end; those of {source} do not: it is truncated or of another format."
         )
     files = [io.BytesIO(jpeg[start:end].tobytes()) for start, end in zip(offsets, offsets[1:], strict=False)]
-    return np.stack([decode(file, channels, f"image {place} of {source}") for place, file in enumerate(files)])
+    return np.stack([_decode(file, channels, f"image {place} of {source}") for place, file in enumerate(files)])
 
 
-def decode(file: Path | IO[bytes], channels: int, name: str) -> NDArray[Any]:
-    """Return a compressed image as bytes: height x width in grey, height x width x 3 with colours."""
+def _decode(file: Path | IO[bytes], channels: int, name: str) -> NDArray[Any]:
     try:
         from PIL import Image
     except ImportError as error:

@@ -93,7 +93,7 @@ class Quantity:
     """Quantity skew: alike examples, but some clients have many and others few.
 
     Args:
-        clients: How many there are.
+        clients: How many.
         alpha: Their shares are drawn from Dirichlet(alpha): the smaller, the more unequal.
         min_size: What every client has before the rest is shared out.
     """
@@ -197,9 +197,7 @@ class Shards:
         labels, names = dense([part.labels for part in parts])
         each, classes = self.classes_per_client, len(names)
         if each > classes:
-            raise ValueError(
-                f"`classes_per_client` must be at most the number of classes, got {each} with {classes} classes."
-            )
+            raise ValueError(f"`classes_per_client` must be at most the number of classes, got {each} with {classes}.")
         if self.clients * each < classes:
             raise ValueError(
                 f"every class needs an owner: {self.clients} clients of {each} classes cannot hold {classes}. "
@@ -207,13 +205,6 @@ class Shards:
             )
         weights = label_skew.deal_classes(rng, classes, self.clients, each)
         counts = [spread(weights, np.bincount(numbers, minlength=classes)) for numbers in labels]
-        empty = np.flatnonzero(counts[0].sum(axis=0) == 0)
-        if empty.size:
-            raise ValueError(
-                f"every client needs a training example, {empty.size} of {self.clients} have none (the first is client "
-                f"{empty[0]}): their classes have fewer examples than owners. Choose fewer `clients` or more "
-                "`classes_per_client`."
-            )
         return Assignment([label_skew.deal(rng, n, c) for n, c in zip(labels, counts, strict=True)], self.clients)
 
 

@@ -48,7 +48,7 @@ class Part:
             labels = self.values(self.targets, "targets")
         else:
             found = stored(self.dataset, [*LABELS, -1])
-            labels = self._read(label_of) if found is None else found
+            labels = self._read(_label_of) if found is None else found
         if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != len(self):
             raise ValueError(
                 f"labels must be one integer per example, the {self.name} set of {len(self)} has {labels.dtype} of "
@@ -98,12 +98,7 @@ class Part:
         return as_array([function(self.dataset[i]) for i in range(len(self))])
 
 
-def label_of(example: Any) -> Any:
-    """Return an example's label: the last element, or the entry that is named like one.
-
-    >>> label_of(("text", 3)), label_of({"x": 0.5, "label": 2})
-    (3, 2)
-    """
+def _label_of(example: Any) -> Any:
     if isinstance(example, Mapping):
         for name in LABELS:
             if name in example:

@@ -86,7 +86,7 @@ class Split:
             batch_size=batch_size,
             shuffle=shuffle,
             drop_last=shuffle and self.source.drop_last,
-            collate_fn=as_is,
+            collate_fn=_as_is,
             generator=generator,
             **self.source.loader,
         )
@@ -114,8 +114,7 @@ class Pool(Dataset[Any]):
         return self.split.pool.take(torch.tensor(places))
 
 
-def as_is(batch: Any) -> Any:
-    """Return what :class:`Pool` has already collated."""
+def _as_is(batch: Any) -> Any:
     return batch
 
 
@@ -158,12 +157,12 @@ def build(
         raise ValueError("a federation needs training data, the training set has no examples.")
     parts = {name: Part(name, source.dataset, targets, alone=len(sources) == 1) for name, source in sources.items()}
     assignment = partition.assign(list(parts.values()), seeding.rng(seed, seeding.PARTITION))
-    check_assignment(assignment, list(parts.values()), type(partition).__name__)
+    _check(assignment, list(parts.values()), partition)
     owners = dict(zip(parts, assignment.owners, strict=True))
     labels = {name: part.labels for name, part in parts.items() if "labels" in vars(part)}
     server = None
     if server_fraction:
-        held = held_out(owners["train"], server_fraction, seed)
+        held = _held_out(owners["train"], server_fraction, seed)
         server = whole(sources["train"], held)
         owners["train"] = owners["train"].astype(np.int64)
         owners["train"][held] = -1
@@ -191,25 +190,23 @@ def build(
     return Federation(clients, ordered, owned, assignment.names, labels, server)
 
 
-def held_out(owners: Ints, fraction: float, seed: int) -> Ints:
-    """Return the positions of a fraction of the examples that clients own, in order; one at least."""
+def _held_out(owners: Ints, fraction: float, seed: int) -> Ints:
     owned = np.flatnonzero(owners >= 0)
     count = max(1, round(fraction * len(owned)))
     return np.sort(seeding.rng(seed, seeding.SERVER).choice(owned, count, replace=False))
 
 
-def check_assignment(assignment: Assignment, parts: Sequence[Part], partition: str) -> None:
-    """Raise for what a user's own partition might get wrong."""
-    rule = f"{partition}.assign must return an owner from -1 to clients - 1 for each example of each part"
+def _check(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> None:
+    rule = (
+        f"{type(partition).__name__}.assign must return an owner from -1 to clients - 1 for each example of each part, "
+        "and as many names as clients or None"
+    )
     owners, clients, names = assignment.owners, assignment.clients, assignment.names
-    if len(owners) != len(parts):
-        raise ValueError(f"{rule}, got {len(owners)} array(s) for {len(parts)} part(s).")
     if clients < 1:
-        raise ValueError(f"{rule}, and at least one client, got {clients}: there is nobody to train.")
-    if names is not None and len(names) != clients:
-        raise ValueError(
-            f"{rule}, and as many names as clients or None, got {len(names)} name(s) for {clients} client(s)."
-        )
+        raise ValueError(f"{rule}, got {clients} clients: there is nobody to train.")
+    if len(owners) != len(parts) or len(names if names is not None else range(clients)) != clients:
+        named = "no names" if names is None else f"{len(names)} name(s)"
+        raise ValueError(f"{rule}, got {len(owners)} array(s) for {len(parts)} part(s), {clients} clients, {named}.")
     for each, part in zip(owners, parts, strict=True):
         if len(each) != len(part) or each.dtype.kind not in "iu":
             raise ValueError(f"{rule}, got {len(each)} of {each.dtype} for the {part.name} set of {len(part)}.")

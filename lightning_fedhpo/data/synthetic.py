@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import MOST, number, whole
 from lightning_fedhpo.data.federation import FederatedData, check_seed
-from lightning_fedhpo.data.grouping import Floats
 from lightning_fedhpo.data.partition import Natural
 
 
@@ -38,7 +37,7 @@ def synthetic_classification(
     """Generate a classification problem whose clients differ.
 
     Args:
-        clients: The number of clients.
+        clients: How many.
         examples: The mean number of examples per client.
         features: The length of an input; later features vary less.
         classes: The number of labels.
@@ -50,9 +49,6 @@ def synthetic_classification(
         seed: Draws everything.
         more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
 
-    Returns:
-        Clients of pairs ``(x, y)``.
-
     Example:
         >>> data = synthetic_classification(clients=10, features=4)
         >>> x, y = data.examples(client=0).slice(0, 2)
@@ -60,9 +56,9 @@ def synthetic_classification(
         (torch.Size([2, 4]), torch.Size([2]))
     """
     amounts = {"concept": concept, "shift": shift, "noise": noise, "size_spread": size_spread}
-    check_problem(clients, examples, classes, min_size, whole("features", features), **amounts)
+    _check(clients, examples, classes, min_size, whole("features", features), **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
-    owner = owners(rng, clients, examples, min_size, size_spread)
+    owner = _owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
     x = (shift * rng.standard_normal((clients, features)))[owner] + rng.standard_normal((len(owner), features))
     x *= scale
@@ -72,7 +68,8 @@ def synthetic_classification(
     effect, offset = rng.standard_normal((2, clients, classes))
     own = (x * direction[owner]).sum(axis=1, keepdims=True) * effect[owner] + offset[owner]
     y = (x @ shared + concept * own + noise * rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
-    return federate(x, y, owner, seed, more)
+    tensors = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+    return FederatedData(tensors, Natural(owner), seed=seed, **more)
 
 
 def synthetic_images(
@@ -92,7 +89,7 @@ def synthetic_images(
     """Generate tiny grey images: a pattern per class, moved about, in a brightness and contrast of the client's own.
 
     Args:
-        clients: The number of clients.
+        clients: How many.
         examples: The mean number of images per client.
         size: Height and width of an image.
         classes: The number of patterns.
@@ -102,10 +99,7 @@ def synthetic_images(
         size_spread: How unequal sizes are: the standard deviation of their logarithm.
         min_size: The fewest images of a client.
         seed: Draws everything.
-        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
-
-    Returns:
-        Clients of pairs ``(image, label)``, an image being of shape (1, size, size).
+        more: As for `synthetic_classification`.
 
     Example:
         >>> images, labels = synthetic_images(clients=5).examples(client=0).slice(0, 3)
@@ -113,9 +107,9 @@ def synthetic_images(
         torch.Size([3, 1, 8, 8])
     """
     amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
-    check_problem(clients, examples, classes, min_size, whole("size", size) ** 2, **amounts)
+    _check(clients, examples, classes, min_size, whole("size", size) ** 2, **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
-    owner = owners(rng, clients, examples, min_size, size_spread)
+    owner = _owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
     y = (taste[owner] + rng.gumbel(size=(len(owner), classes))).argmax(axis=1)
     # The neighbours' mean makes blobs that survive a move by one pixel.
@@ -128,26 +122,18 @@ def synthetic_images(
     contrast, brightness = np.exp(style * rng.standard_normal(clients)), style * rng.standard_normal(clients)
     images = contrast[owner, None, None] * images + brightness[owner, None, None]
     images += noise * rng.standard_normal(images.shape)
-    return federate(images[:, None], y, owner, seed, more)
+    tensors = torch.from_numpy(images[:, None].astype(np.float32)), torch.from_numpy(y)
+    return FederatedData(tensors, Natural(owner), seed=seed, **more)
 
 
-def owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
+def _owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
     """Return an owner per example, sizes being log-normal with the given mean above the minimum."""
     above = np.exp(spread * rng.standard_normal(clients) - spread**2 / 2)
     sizes = minimum + np.rint((examples - minimum) * above).astype(np.int64)
     return np.repeat(np.arange(clients), sizes)
 
 
-def federate(
-    x: Floats, y: NDArray[np.int64], owner: NDArray[np.int64], seed: int, more: dict[str, Any]
-) -> FederatedData:
-    """Return arrays as a federation of tensors."""
-    tensors = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
-    return FederatedData(tensors, Natural(owner), seed=seed, **more)
-
-
-def check_problem(clients: int, examples: int, classes: int, min_size: int, width: int, **amounts: float) -> None:
-    """Raise unless the numbers describe a problem of finite numbers, with inputs of a width, that fits into memory."""
+def _check(clients: int, examples: int, classes: int, min_size: int, width: int, **amounts: float) -> None:
     for name, value in (("clients", clients), ("examples", examples), ("min_size", min_size)):
         whole(name, value)
     whole("classes", classes, low=2, why="with one there is nothing to tell apart")

@@ -1,7 +1,8 @@
 """Image data sets as federations, read from local files or from the Hugging Face hub.
 
-What has an official test part keeps it: clients train and validate on their shares of the training part, and are tested
-on their shares of the test part, which the same partition deals out.
+Examples are pairs ``(x, y)``: images with the channels first, between 0 and 1, and labels. With an official test part,
+clients train and validate on shares of the training part, and are tested on shares of the test part, which the same
+partition deals out.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import seeding
@@ -48,9 +47,6 @@ def femnist(
         seed: Draws the splits.
         more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
 
-    Returns:
-        Clients of pairs ``(x, y)``: images of one channel between 0 and 1.
-
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "small.npz"
@@ -60,16 +56,11 @@ def femnist(
     """
     check_kinds(femnist, locals())  # before the file is read, which takes a while
     check_seed(seed)
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise FileNotFoundError(f"`path` must be an .npz file with x, y and writer; there is no file at {path}.")
     with np.load(path) as file:
-        missing = {"x", "y", "writer"} - set(file.files)
-        if missing:
-            raise ValueError(
-                f"{path.name} must hold the arrays x, y and writer, {', '.join(sorted(missing))} is not among "
-                f"{', '.join(file.files)}."
-            )
+        if not {"x", "y", "writer"} <= set(file.files):
+            raise ValueError(f"{path} must hold the arrays x, y and writer, it has {', '.join(file.files)}.")
         x, y, writer = file["x"], file["y"], file["writer"]
     images = torch.from_numpy(np.ascontiguousarray(x)).unsqueeze(1).float().div_(255.0)
     if invert:
@@ -79,14 +70,9 @@ def femnist(
 
 
 def mnist(
-    path: str | PathLike[str] | None,
-    partition: Partition,
-    *,
-    official_test: bool = True,
-    seed: int = 0,
-    **more: Any,
+    path: str | PathLike[str] | None, partition: Partition, *, official_test: bool = True, seed: int = 0, **more: Any
 ) -> FederatedData:
-    """Read MNIST's digits: 60,000 for training and 10,000 for the test, 10 classes.
+    """Read MNIST's digits: 60,000 for training and 10,000 for the test, 10 classes, images of shape (1, 28, 28).
 
     Where ``qmnist-train-labels-idx2-int`` (of QMNIST) lies beside the IDX files, ``Natural("writer")`` makes a client
     of each of the 539 writers. The test part is of other writers: it is dealt out evenly. ``official_test=False`` tests
@@ -101,15 +87,12 @@ def mnist(
             come from the training part too.
         seed: Draws the partition and the splits.
         more: Further arguments of `FederatedData`, as for `femnist`.
-
-    Returns:
-        Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
     """
     check_kinds(mnist, locals())
     check_seed(seed)
-    parts = read_parts("ylecun/mnist", path, official_test, 28)
+    parts = _read("ylecun/mnist", path, official_test, 28)
     if isinstance(partition, Natural) and isinstance(partition.by, str) and partition.by == "writer":
-        add_writers(parts, read_writers(path, parts["train"].tensors[1]), partition.min_size, seed)
+        _add_writers(parts, path, partition.min_size, seed)
     return FederatedData(TrainAndTest(**parts), partition, seed=seed, **more)
 
 
@@ -118,18 +101,10 @@ def fashion_mnist(
 ) -> FederatedData:
     """Read Fashion-MNIST: 60,000 pictures of clothes for training and 10,000 for the test, 10 classes.
 
-    Args:
-        path: A folder of IDX files or of ``train/<class>/`` and ``test/<class>/``, an ``.npz`` file, or None for the
-            Hugging Face hub.
-        partition: Who owns which example.
-        official_test: As for `mnist`.
-        more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
-
-    Returns:
-        Clients of pairs ``(x, y)``: images of shape (1, 28, 28) between 0 and 1.
+    Files, arguments and images are as for `mnist`.
     """
     check_kinds(fashion_mnist, locals())
-    parts = read_parts("zalando-datasets/fashion_mnist", path, official_test, 28)
+    parts = _read("zalando-datasets/fashion_mnist", path, official_test, 28)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
 
@@ -145,37 +120,24 @@ def cifar10(
     """Read CIFAR-10: 50,000 photographs for training and 10,000 for the test, 10 classes.
 
     Args:
-        path: A folder of the binary version (``data_batch_1.bin``, …) or of ``train/<class>/`` and ``test/<class>/``,
-            an ``.npz`` file, or None for the Hugging Face hub.
+        path: As for `mnist`, with a folder of the binary version (``data_batch_1.bin``, …) in place of IDX files.
         partition: Who owns which example.
         size: Height and width: below 32 the middle is kept, 24 in McMahan et al. (2017).
         channels: 3, or 1 to make the photographs grey.
         official_test: As for `mnist`.
         more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
-
-    Returns:
-        Clients of pairs ``(x, y)``: images of shape (channels, size, size) between 0 and 1.
     """
     check_kinds(cifar10, locals())
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
-    parts = read_parts("uoft-cs/cifar10", path, official_test, 32, channels, size)
+    parts = _read("uoft-cs/cifar10", path, official_test, 32, channels, size)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
 
-def read_parts(
+def _read(
     name: str, path: str | PathLike[str] | None, test: bool, size: int, channels: int = 1, crop: int | None = None
 ) -> dict[str, TensorDataset]:
-    """Return the training part, and perhaps the test part, of a set of ten classes as tensors.
-
-    Args:
-        name: What the set is called on the Hugging Face hub.
-        path: Where its files are; None for the hub.
-        test: Whether to read the test part too.
-        size: Height and width of its images.
-        channels: What to make of them: 1 for grey images, 3 for coloured ones.
-        crop: Height and width of the middle that is kept, None for all.
-    """
+    """Read a set of ten classes, from the hub where there is no path; keep the middle of its images of a size."""
     parts = {}
     for split in ("train", "test") if test else ("train",):
         part = read_hub(name, split, channels) if path is None else read_image_files(path, split, channels)
@@ -189,25 +151,21 @@ def read_parts(
     return parts
 
 
-def read_writers(path: str | PathLike[str] | None, labels: Tensor) -> NDArray[np.int64]:
-    """Return who wrote each of MNIST's training digits: the third column of QMNIST's table; the first has the label."""
+def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | None, min_size: int, seed: int) -> None:
+    """Give the parts a column ``writer``, the third one of QMNIST's table; the first has the label.
+
+    The test part's own writers have no training digits: it is dealt evenly to those who have enough of them.
+    """
     if path is None:
         raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
-    file = idx.find(Path(path), WRITERS)
+    file, labels = idx.find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
     table = idx.read_idx(file)
-    if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels.numpy()):
+    if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels):
         raise ValueError(
             f"{file.name} must have a row for each training digit with its label first and its writer third, it has "
             f"{table.shape} numbers, and labels that are not those of the {len(labels)} digits: is it of another set?"
         )
-    return table[:, 2].astype(np.int64)
-
-
-def add_writers(parts: dict[str, TensorDataset], writers: NDArray[np.int64], min_size: int, seed: int) -> None:
-    """Give the parts a column ``writer``: a partition finds it as an attribute.
-
-    The test part's own writers have no training digits: it is dealt evenly to those who have enough of them.
-    """
+    writers = table[:, 2].astype(np.int64)
     parts["train"].writer = writers  # type: ignore[attr-defined]  # a column, as torchvision's sets have `targets`
     if "test" in parts:
         names, counts = np.unique(writers, return_counts=True)
