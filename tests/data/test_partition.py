@@ -203,7 +203,7 @@ def test_arguments_are_checked(make: Any, error: type[Exception], message: str) 
         (Quantity(4, min_size=3), "4 clients need 12, there are 10.*smaller `min_size`"),
         (Dirichlet(4, 1.0, min_size=3), "4 clients need 12"),
         (Dirichlet(7, 1e-4), "min_size=1.*larger `alpha` \\(now 0.0001\\), fewer `clients`"),
-        (Shards(3, 6), "at most the number of classes, got 6 with 5 classes"),
+        (Shards(3, 6), "at most the number of classes, got 6 with 5"),
         (Shards(2, 2), "2 clients of 2 classes cannot hold 5"),
         (Natural("who"), "must name a column of the train set, got 'who'; its examples have no names"),
         (Natural([1, 2]), "one value per example, 10 in the train set, got int64 of shape \\(2,\\)"),
@@ -221,8 +221,8 @@ def test_what_cannot_be_done_says_why(partition: Partition, message: str) -> Non
 
 
 def test_other_data_that_cannot_be_shared_out() -> None:
-    with pytest.raises(ValueError, match="fewer examples than owners. Choose fewer `clients`"):
-        assign(Shards(8, 1), np.array([0] * 20 + [1]))
+    with pytest.raises(ValueError, match="every client needs training examples, 3 of 8 have none"):
+        FederatedData((torch.zeros(21), torch.tensor([0] * 20 + [1])), Shards(8, 1))  # four clients of one example
     with pytest.raises(TypeError, match="must say which split its values are for, got list"):
         assign(Natural([0, 1]), LABELS[:2], LABELS[:2])
     for dataset, known in ((TENSORS, r"\['x', 'who'\]"), (Table(), r"\['x', 'who'\]")):
@@ -248,8 +248,8 @@ def test_own_partitions_work_and_are_checked() -> None:
         (Mine([0, 1, 0], 2), "got 3 of int64 for the train set of 4"),
         (Mine([0, 2, 0, 0], 3), r"1 of 3 have none \(the first is client 1\)"),
         (Mine([-1, -1, -1, -1], 0), "nobody to train"),
-        (Mine([0, 1, 0, 1], 2, names=np.array(["one"])), r"got 1 name\(s\) for 2 client\(s\)"),
-        (Mine([0] * 4, 1, parts=2), r"got 2 array\(s\) for 1 part\(s\)"),
+        (Mine([0, 1, 0, 1], 2, names=np.array(["one"])), r"1 array\(s\) for 1 part\(s\), 2 clients, 1 name"),
+        (Mine([0] * 4, 1, parts=2), r"2 array\(s\) for 1 part\(s\), 1 clients, no names"),
     ):
         with pytest.raises(ValueError, match=message):
             FederatedData([torch.arange(4)], wrong)

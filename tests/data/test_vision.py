@@ -74,7 +74,7 @@ def test_writers_of_femnist_are_clients(tmp_path: Path):
     assert torch.allclose(images[:, 0], torch.tensor(1 - x[rows] / 255.0, dtype=torch.float32))
     assert labels.tolist() == y[rows].tolist() and set(writer[data.indices(0)]) == {"a"}
     np.savez(tmp_path / "set.npz", x=x, y=y)
-    with pytest.raises(ValueError, match="must hold the arrays x, y and writer, writer is not among x, y"):
+    with pytest.raises(ValueError, match="must hold the arrays x, y and writer, it has x, y"):
         femnist(tmp_path / "set.npz")
     with pytest.raises(FileNotFoundError, match="there is no file at"):
         femnist(tmp_path / "none.npz")
