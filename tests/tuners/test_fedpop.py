@@ -228,7 +228,6 @@ def test_inside_successive_halving_eliminations_come_first_and_level_g_has_one_c
 WIDE = SearchSpace(
     client={
         "lr": Float(1e-4, 1.0, log=True),
-        "momentum": Float(0.0, 0.9),
         "epochs": Int(1, 5),
         "width": Int(1, 1000, log=True),
         "batch_size": Choice([8, 16, 32, 64, 128]),
@@ -250,9 +249,9 @@ def planned(arms: int | None, rounds: int | None, cohort: int = 10) -> RunPlan:
     return RunPlan(arms, rounds, cohort, 50, "val_loss", 1.0, False, None, lambda: None)
 
 
-def test_5_000_suggestions_stay_in_the_ball_and_in_the_space() -> None:
-    epsilon, rounds, cohort, draw = 0.1, 90, 20, np.random.default_rng(0)
-    tuner, arms, bases = FedPop(WIDE, interval=5, epsilon=epsilon), new_arms(3), set()
+def test_thousands_of_suggestions_stay_in_the_ball_and_in_the_space() -> None:
+    rounds, cohort, draw = 90, 20, np.random.default_rng(0)
+    tuner, arms, bases = FedPop(WIDE, interval=5, epsilon=0.1), new_arms(3), set()
     tuner.plan(planned(3, rounds))
     for number in range(rounds):
         context = RoundContext(number, 1, False)
@@ -262,10 +261,9 @@ def test_5_000_suggestions_stay_in_the_ball_and_in_the_space() -> None:
             bases.add(json.dumps(base))
             for config in suggestions:
                 WIDE.check(config)
-                assert abs(math.log10(config["lr"] / base["lr"])) <= 4 * epsilon + 1e-9
-                assert abs(config["momentum"] - base["momentum"]) <= 0.9 * epsilon + 1e-12
+                assert abs(math.log10(config["lr"] / base["lr"])) <= 4 * 0.1 + 1e-9
                 assert abs(config["epochs"] - base["epochs"]) <= 1
-                factor = 1000**epsilon  # whole numbers are rounded up
+                factor = 1000**0.1  # whole numbers are rounded up
                 assert math.floor(base["width"] / factor) <= config["width"] <= math.ceil(base["width"] * factor)
                 assert config["batch_size"] / base["batch_size"] in (0.5, 1, 2)
                 assert config["activation"] == base["activation"]

@@ -78,14 +78,6 @@ def test_the_least_recently_used_goes(policy: Any) -> None:
     assert [fetched(buffer, arm, key) for key in [(0, 0), (7, 7), (5, 5)]] == [2, 3, other]
 
 
-def test_never_more_than_the_capacity() -> None:
-    buffer, arm = ModelBuffer("joint", 3), arm_at(START)
-    for number in range(20):
-        buffer.fetch(arm, (number % 7,))
-        buffer.store(arm, (number % 7,))
-        assert len(buffer) <= 3
-
-
 def test_fetching_leaves_the_buffer_as_it_is() -> None:
     """A round that is taken up again fetches twice."""
     buffer, arm = filled("joint", 2, (0,), (1,))
@@ -118,10 +110,3 @@ def test_the_state_goes_through_a_safely_loaded_file(tmp_path: Path) -> None:
         one.fetch(arm, (3, 3))
         one.store(arm, (3, 3))  # (1, 1) goes, in both
         assert fetched(one, arm, (1, 1)) == 2
-
-
-def test_the_state_of_an_empty_one(tmp_path: Path) -> None:
-    torch.save(ModelBuffer("joint", 2).state_dict(), tmp_path / "state.pt")
-    buffer = ModelBuffer("joint", 2)
-    buffer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert fetched(buffer, arm_at(START), (0,)) == START

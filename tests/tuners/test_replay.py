@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,12 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback
 
-from lightning_fedhpo import (
-    FedAvg,
-    FederatedLoop,
-    FedOpt,
-    FedPop,
-    Fixed,
-    Float,
-    RandomSearch,
-    Replay,
-    SearchSpace,
-)
+from lightning_fedhpo import FedAvg, FederatedLoop, FedPop, Float, RandomSearch, Replay, SearchSpace
 from lightning_fedhpo.algorithms import Algorithm
 from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.trajectory import Trajectory, read_trajectory, write_trajectory
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.testing import toy_run
 from tests.runs import composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 SPACE = SearchSpace(
@@ -47,27 +36,28 @@ class Aggregates(FedAvg):
         self.used.append({name: group[name] for name in ("lr", "momentum")})
 
 
-def found(rounds: int = 5, per_client: bool = False) -> Trajectory:
+def found(per_client: bool = False) -> Trajectory:
     """Return the trajectory of a population, or of a search of a configuration for each client."""
-    fed = FederatedLoop(cohort=3, executor="sequential", seed=3)
     arms = 1 if per_client else 4
-    search = RandomSearch(SPACE, arms * rounds, rounds, per_client=per_client)
     tuners = [] if per_client else [FedPop(SPACE, levels=["g"], interval=1, rho=2)]
-    quiet_trainer(rounds, fed, search, *tuners).fit(ToyModule(), datamodule=toy_data())
-    return fed.result.trajectory
+    return toy_run(5, RandomSearch(SPACE, arms * 5, 5, per_client=per_client), *tuners, seed=3)[0].result.trajectory
+
+
+@pytest.fixture(scope="module")
+def trajectory() -> Trajectory:
+    rows = found()
+    assert len({row["server"]["momentum"] for row in rows}) > 1, "values change on the way"
+    return rows
 
 
 def replayed(
-    tuner: Replay, rounds: int, algorithm: Algorithm | None = None, callbacks: Sequence[Callback] = (), **data: Any
+    tuner: Replay, rounds: int, algorithm: Algorithm | None = None, callbacks: Sequence[Callback] = ()
 ) -> FederatedLoop:
-    fed = FederatedLoop(algorithm, cohort=3, executor="sequential")
-    quiet_trainer(rounds, fed, tuner, *callbacks).fit(ToyModule(), datamodule=toy_data(**data))
-    return fed
+    return toy_run(rounds, tuner, *callbacks, algorithm=algorithm)[0]
 
 
-def test_every_round_has_the_trajectorys_own_values(tmp_path: Path) -> None:
-    trajectory, algorithm = found(), Aggregates()
-    assert len({row["server"]["momentum"] for row in trajectory}) > 1, "values change on the way"
+def test_every_round_has_the_trajectorys_own_values(tmp_path: Path, trajectory: Trajectory) -> None:
+    algorithm = Aggregates()
     write_trajectory(tmp_path / "trajectory.json", trajectory)
     fed = replayed(Replay(tmp_path / "trajectory.json"), 5, algorithm)
     for row, used in zip(trajectory, algorithm.used, strict=True):
@@ -79,16 +69,12 @@ def test_every_round_has_the_trajectorys_own_values(tmp_path: Path) -> None:
     assert [(row["server"], row["client"]) for row in again] == [(row["server"], row["client"]) for row in trajectory]
 
 
-def test_a_longer_run_goes_on_with_the_last_values() -> None:
-    trajectory, algorithm = found(), Aggregates()
+def test_a_longer_run_goes_on_with_the_last_values(trajectory: Trajectory) -> None:
+    algorithm, last = Aggregates(), trajectory[-1]
     with pytest.warns(UserWarning, match="the trajectory has 5 rounds and the run 7: its last values are used from ro"):
         fed = replayed(Replay(trajectory), 7, algorithm)
-    last = trajectory[-1]
     assert algorithm.used[4] == algorithm.used[6] == {name: last["server"][name] for name in ("lr", "momentum")}
     assert {job["lr"] for job in fed.result.jobs if job["round"] >= 4} == {last["client"]["lr"]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        replayed(Replay(trajectory), 4)
 
 
 def test_every_client_has_its_own() -> None:
@@ -110,42 +96,41 @@ def test_clients_are_found_by_their_number_in_any_order() -> None:
         replayed(Replay([{**rows[0], "clients": {n + 100: {"lr": 0.1} for n in range(8)}}]), 1)
 
 
-@pytest.mark.parametrize("clients", [6, 10])
-def test_another_number_of_clients(clients: int) -> None:
-    message = rf"configurations for 8 clients, numbers 0 to 7, and this federation has {clients}, from 0: replay it on"
-    with pytest.raises(ValueError, match=message):
-        replayed(Replay(found(2, per_client=True)), 2, clients=clients)
-
-
-def test_a_trajectory_of_another_algorithm() -> None:
-    rows = [{"server": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3}, "client": {"lr": 0.1}}]
-    with pytest.raises(ValueError, match=r"no server hyperparameter 'beta1', 'tau': its aggregation .* take an algor"):
-        replayed(Replay(rows), 1)
-    replayed(Replay(rows), 1, FedOpt("adam"))
-
-
-def test_a_trajectory_of_another_space() -> None:
-    rows = [{"server": {"lr": 1.0}, "client": {"prox_mu": 0.1}}]
-    with pytest.raises(ValueError, match=r"'prox_mu' reaches nothing in this run.*There are: epochs, batch_size"):
-        replayed(Replay(rows), 1)
-
-
-def test_values_that_cannot_be_are_found_before_the_first_round() -> None:
-    rows = [{"server": {"lr": lr}, "client": {"lr": 0.1}} for lr in (1.0, 0.5, -1.0)]
-    with pytest.raises(ValueError, match=r"the server's `lr` must be above 0, got -1\.0"):
-        replayed(Replay(rows), 3)
-    rows = [{"server": {"lr": 1.0}, "client": {"epochs": epochs}} for epochs in (1, 2.5, 3)]
-    with pytest.raises(TypeError, match=r"`epochs` must be a whole number, got 2\.5"):
-        replayed(Replay(rows), 3)
-
-
 @pytest.mark.parametrize(
-    ("trajectory", "message"),
-    [([], "list with `server` and `client`"), ([{"client": {}}], "list with `server` and `client`")],
+    ("rows", "kind", "message"),
+    [
+        ([], ValueError, "list with `server` and `client`"),
+        ([{"client": {}}], ValueError, "list with `server` and `client`"),
+        (
+            [{"server": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3}, "client": {"lr": 0.1}}],
+            ValueError,
+            r"no server hyperparameter 'beta1', 'tau': its aggregation .* take an algor",
+        ),
+        (
+            [{"server": {"lr": 1.0}, "client": {"prox_mu": 0.1}}],
+            ValueError,
+            r"'prox_mu' reaches nothing in this run.*There are: epochs, batch_size",
+        ),
+        (
+            [{"server": {"lr": lr}, "client": {"lr": 0.1}} for lr in (1.0, 0.5, -1.0)],
+            ValueError,
+            r"the server's `lr` must be above 0, got -1\.0",
+        ),
+        (
+            [{"server": {"lr": 1.0}, "client": {"epochs": epochs}} for epochs in (1, 2.5, 3)],
+            TypeError,
+            r"`epochs` must be a whole number, got 2\.5",
+        ),
+        (
+            [{"server": {}, "client": {}, "clients": {n: {"lr": 0.1} for n in range(6)}}],
+            ValueError,
+            "configurations for 6 clients, numbers 0 to 5, and this federation has 8, from 0: replay it on",
+        ),
+    ],
 )
-def test_what_is_no_trajectory(trajectory: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Replay(trajectory)
+def test_bad_input_is_found_before_the_first_round(rows: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        replayed(Replay(rows), len(rows))
 
 
 def test_no_such_file(tmp_path: Path) -> None:
@@ -163,22 +148,9 @@ def test_by_fedhpo(tmp_path: Path) -> None:
     assert len(again) == 3
 
 
-def test_with_a_search_beside_it_nothing_of_it_is_drawn() -> None:
-    trajectory, algorithm = found(), Aggregates()
-    fed = FederatedLoop(algorithm, cohort=3, executor="sequential")
+def test_with_a_search_beside_it_nothing_of_it_is_drawn(trajectory: Trajectory) -> None:
+    algorithm = Aggregates()
     search = RandomSearch(SearchSpace(client={"dropout": Float(0.0, 0.1)}, server=dict(SPACE.server)), 10, 5)
-    quiet_trainer(5, fed, search, Replay(trajectory)).fit(ToyModule(), datamodule=toy_data())
+    fed = replayed(Replay(trajectory), 5, algorithm, [search])
     assert algorithm.used[::2] == algorithm.used[1::2]  # both arms have the trajectory's server
     assert len(set(fed.result.jobs["dropout"])) == 2
-
-
-def test_it_is_no_fixed_configuration() -> None:
-    """A schedule is not a point: the values of the last round alone give another model."""
-    trajectory = found()
-    last = trajectory[-1]
-    models = []
-    for tuner in (Replay(trajectory), Fixed(last["client"], last["server"])):
-        fed, module = FederatedLoop(cohort=3, executor="sequential"), ToyModule()
-        quiet_trainer(5, fed, tuner).fit(module, datamodule=toy_data())
-        models.append(module.state_dict())
-    assert any(bool((models[0][name] != models[1][name]).any()) for name in models[0])
