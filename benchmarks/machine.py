@@ -9,11 +9,10 @@ import platform
 import warnings
 from argparse import ArgumentTypeError
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
-
-from lightning_fedhpo.run.machine import processor as facts_of_processor
 
 PACKAGES = ("torch", "lightning", "lightning-fedhpo")
 
@@ -23,11 +22,19 @@ def processor() -> str:
 
     A name alone may stand for several generations on machines that are rented.
     """
-    facts = facts_of_processor()
+    facts = _facts_of_processor()
     name = facts.get("model name") or platform.processor() or platform.machine()
     if "cpu family" in facts and "model" in facts:
         return f"{name} (family {facts['cpu family']}, model {facts['model']})"
     return name
+
+
+def _facts_of_processor() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
 
 
 def machine() -> dict[str, Any]:

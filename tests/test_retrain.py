@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
@@ -153,19 +152,3 @@ def test_a_population_too() -> None:
     assert fed.result.best["server"] == searched["server"]
     assert len(fed.result.trajectory) == 4, "what was found is that of the search"
     assert [arm for number, arm in begins.of if number >= 4] == [3] * MORE
-
-
-def test_early_stopping_and_checkpoints_work_on(tmp_path: Path) -> None:
-    saver = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1, filename="{epoch}")
-    patient = EarlyStopping("val_loss", patience=20)
-    fed, _, _ = run(halving(), saver, patient, enable_checkpointing=True)
-    assert len(list(tmp_path.glob("*.ckpt"))) == 4 + MORE
-    assert saver.best_model_score.item() == pytest.approx(min(row["score"] for row in best_rows(fed)))
-    assert patient.best_score.item() == pytest.approx(saver.best_model_score.item())
-    fed, trainer, _ = run(halving(), EarlyStopping("retrain/train_loss", stopping_threshold=100.0, strict=False))
-    assert trainer.current_epoch == 5 and fed.result.retraining is not None
-    assert fed.result.retraining["rounds"] == 1, "what is watched by its own name begins with the second phase"
-
-
-def best_rows(fed: FederatedLoop) -> list[dict[str, Any]]:
-    return [row for row in fed.result.history if row["best"]]

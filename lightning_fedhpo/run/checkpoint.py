@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo.run import checkpoint_file, identity
 
@@ -93,4 +96,23 @@ def check_whole(torn: bool) -> None:
         raise RuntimeError(
             "the run was interrupted while the server aggregated a round, and cannot go on from there: resume with "
             "`ckpt_path` from a checkpoint before that."
+        )
+
+
+def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
+    """Refuse a checkpoint of another module, which torch would load in part before it complains."""
+    if not module.strict_loading:
+        return
+    own = module.state_dict()
+    wrong = [f"{name} is missing" for name in own if name not in saved]
+    wrong += [f"{name} is not in the module" for name in saved if name not in own]
+    wrong += [
+        f"{name} has shape {tuple(saved[name].shape)} there, {tuple(tensor.shape)} here"
+        for name, tensor in own.items()
+        if name in saved and isinstance(tensor, Tensor) and not is_lazy(tensor) and saved[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}"
+            f"{'; ...' if len(wrong) > 5 else ''}. Resume with the module the run began with."
         )

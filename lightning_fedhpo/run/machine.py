@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import torch
 
@@ -44,20 +43,6 @@ def keep_memory() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     return mallopt is not None and all([mallopt(option, value) for option, value in _SETTINGS])
-
-
-@cache
-def processor() -> dict[str, str]:
-    """Return what Linux says of the first processor, by name; nothing elsewhere.
-
-    >>> isinstance(processor(), dict)
-    True
-    """
-    try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
 
 
 def give_back() -> None:

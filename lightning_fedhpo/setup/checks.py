@@ -1,63 +1,27 @@
-"""What a Trainer may ask for in a federated run: the rest is refused before the first round, with the reason."""
+"""What must hold between the parts of a run: refused before the first round, with the rule and the way out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BatchSizeFinder,
-    GradientAccumulationScheduler,
-    LearningRateFinder,
-    ModelCheckpoint,
-    ModelPruning,
-    StochasticWeightAveraging,
-)
-from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
-from torch import Tensor
-from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import is_whole
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
-from lightning_fedhpo.run.folders import obstacle
 from lightning_fedhpo.searches.base import NoSearch, Search
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
 
 if TYPE_CHECKING:
     from lightning_fedhpo.setup.session import Session
-
-C = TypeVar("C", bound=Callback)
-
-_CALLBACKS = {
-    BaseFinetuning: "it changes the optimizer in the middle of the run, while every client begins with it anew",
-    GradientAccumulationScheduler: "it counts epochs, which are rounds here; set Trainer(accumulate_grad_batches=...)",
-    StochasticWeightAveraging: "it averages the steps of one model; FedAvg's server momentum or Reptile average rounds",
-    ModelPruning: "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
-    LearningRateFinder: "it trains outside of the federation; tune `lr` with a search space",
-    BatchSizeFinder: "it trains outside of the federation; tune `batch_size` with a search space",
-}
-
-
-def check_trainer(trainer: AnyTrainer, monitor: str | None) -> None:
-    """Refuse the Trainer's settings that a federated run cannot honour.
-
-    Raises:
-        MisconfigurationException: With every reason there is, not only the first.
-    """
-    reasons = [*_settings(trainer, monitor), *_callbacks(trainer)]
-    if reasons:
-        raise MisconfigurationException("this Trainer does not fit a federated run:\n- " + "\n- ".join(reasons))
 
 
 def check_module(module: LightningModule, monitor: str | None) -> None:
@@ -166,47 +130,6 @@ def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: 
         )
 
 
-def check_evaluated(is_per_client: bool, own: FederatedData, data: FederatedData) -> None:
-    """Refuse other clients than the run's where every client has a configuration of its own."""
-    if is_per_client and data is not own and data.fingerprint() != own.fingerprint():
-        raise ValueError(
-            "this run has a configuration for each client of its federation, got another federation: evaluate on the "
-            "run's own."
-        )
-
-
-def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
-    """Return the Trainer's callback of a kind, of which a run has one at most."""
-    found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]
-    if len(found) > 1:
-        names = ", ".join(type(callback).__name__ for callback in found)
-        raise MisconfigurationException(f"one run has one {kind.__name__.lower()}, got {len(found)}: {names}.")
-    return found[0] if found else None
-
-
-def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
-    """Refuse a Trainer that stops before the search, and the training of what it has found, are over."""
-    limit = trainer.max_epochs
-    if isinstance(search, NoSearch):
-        if retrain and not search.rounds and not trainer.fast_dev_run:
-            raise MisconfigurationException(
-                f"Trainer(max_epochs={limit}) leaves no round for the search before `retrain={retrain}`: without a "
-                "search, max_epochs is the rounds of both."
-            )
-        return
-    rounds, name = search.rounds + retrain, type(search).__name__
-    both = f"{search.rounds} rounds" + (f", and {retrain} more of `retrain`" if retrain else "")
-    if limit is not None and 0 <= limit < rounds and not trainer.fast_dev_run:
-        raise MisconfigurationException(
-            f"Trainer(max_epochs={limit}) is shorter than {name}, whose arms take {both}: set max_epochs={rounds} or "
-            "more (the search stops by itself), or make the search shorter."
-        )
-    if trainer.min_epochs and trainer.min_epochs > rounds:
-        raise MisconfigurationException(
-            f"Trainer(min_epochs={trainer.min_epochs}) goes on after {name}, which is over after {both}: leave it out."
-        )
-
-
 def check_continued(before: Session, now: Session) -> None:
     """Refuse to go on with a run on another module or federation than it began with."""
     check_whole(before.torn)
@@ -229,84 +152,3 @@ def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
                     "settings from fixed seeds: every process makes its own."
                 )
             )
-
-
-def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
-    """Refuse a checkpoint of another module, which torch would load in part before it complains."""
-    if not module.strict_loading:
-        return
-    own = module.state_dict()
-    wrong = [f"{name} is missing" for name in own if name not in saved]
-    wrong += [f"{name} is not in the module" for name in saved if name not in own]
-    wrong += [
-        f"{name} has shape {tuple(saved[name].shape)} there, {tuple(tensor.shape)} here"
-        for name, tensor in own.items()
-        if name in saved and isinstance(tensor, Tensor) and not is_lazy(tensor) and saved[name].shape != tensor.shape
-    ]
-    if wrong:
-        raise ValueError(
-            f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}"
-            f"{'; ...' if len(wrong) > 5 else ''}. Resume with the module the run began with."
-        )
-
-
-def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
-    yield from _strategy(trainer.strategy)
-    if trainer.max_epochs is not None and not is_whole(trainer.max_epochs):
-        yield f"max_epochs={trainer.max_epochs!r}: it is the number of rounds."
-    if trainer.max_steps != -1 and not trainer.fast_dev_run:
-        yield f"max_steps={trainer.max_steps}: a round is not cut short; use max_epochs, the number of rounds."
-    if trainer.min_steps is not None:
-        yield f"min_steps={trainer.min_steps}: use min_epochs, in rounds."
-    if trainer.overfit_batches:
-        yield f"overfit_batches={trainer.overfit_batches}: clients are small already; use limit_train_batches."
-    if trainer.reload_dataloaders_every_n_epochs:
-        yield "reload_dataloaders_every_n_epochs: a client's examples are taken anew in every job anyway."
-    if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (1.0, None):
-        yield (
-            f"check_val_every_n_epoch={trainer.check_val_every_n_epoch}, val_check_interval="
-            f"{trainer.val_check_interval}: every job validates on its own client; leave both at their defaults."
-        )
-    if trainer.limit_val_batches == 0 and monitor is not None and not trainer.fast_dev_run:
-        yield "limit_val_batches=0: clients are scored on their validation examples; use FederatedLoop(monitor=None)."
-
-
-def _strategy(strategy: Any) -> Iterator[str]:
-    shares = isinstance(strategy, DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
-    if not shares and not isinstance(strategy, SingleDeviceStrategy):
-        yield (
-            f"{type(strategy).__name__}: a client is trained by one process, and processes share clients; use "
-            'Trainer(strategy="ddp"), or devices=1.'
-        )
-    if (reason := private.refused_launcher(strategy)) is not None:
-        yield reason
-    if shares and private.wants_layer_sync(strategy):
-        yield (
-            "sync_batchnorm=True: processes train different clients, whose statistics are their own until the server "
-            "averages them; leave it out."
-        )
-    if shares and private.wants_gradient_hooks(strategy):
-        yield (
-            "ddp_comm_hook, model_averaging_period: processes exchange no gradients, and models once a round; leave "
-            "them out."
-        )
-
-
-def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
-    for callback in trainer.callbacks:
-        if isinstance(callback, ModelCheckpoint):
-            folder = str(callback.dirpath or trainer.default_root_dir)
-            if "://" not in folder and (reason := obstacle(folder)):
-                yield f"ModelCheckpoint(dirpath={folder!r}): {reason}; choose a folder that can be written to."
-        if (argument := private.waits_for_validation(callback)) is not None:
-            yield (
-                f"{type(callback).__name__}({argument}=False) waits for the end of a validation, which belongs to the "
-                "jobs here: leave the argument out, and it acts at the end of a round."
-            )
-        for kind, reason in _CALLBACKS.items():
-            if isinstance(callback, kind):
-                yield f"{type(callback).__name__}: {reason}."
-                break
-        else:
-            if any(base.__name__ == "WeightAveraging" for base in type(callback).__mro__):  # not in every Lightning
-                yield f"{type(callback).__name__}: {_CALLBACKS[StochasticWeightAveraging]}."

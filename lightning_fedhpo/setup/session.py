@@ -21,7 +21,7 @@ from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.server_validation import ServerValidation, server_split
 from lightning_fedhpo.searches.base import Draft, NoSearch, Search
-from lightning_fedhpo.setup import checks
+from lightning_fedhpo.setup import checks, trainer_checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
 from lightning_fedhpo.setup.tuned import Tuned, tuned
@@ -58,11 +58,11 @@ class Session:
         self.algorithm = options.algorithm
         self.prepared = self.in_round = self.torn = self.fitted = False
         self.saved: dict[str, Any] = {}
-        checks.check_trainer(trainer, options.monitor)
+        trainer_checks.check_trainer(trainer, options.monitor)
         checks.check_module(module, options.monitor)
-        self.tuner: Tuner = checks.only(trainer, Tuner) or Untuned()
+        self.tuner: Tuner = trainer_checks.only(trainer, Tuner) or Untuned()
         without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
-        self.search: Search = checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
+        self.search: Search = trainer_checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
         self.data = checks.federated_data(trainer)
         checks.check_cohort(options.cohort, len(self.data))
         checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
@@ -86,7 +86,7 @@ class Session:
         checks.check_target(options.target, self.server is not None)
         checks.check_server(self.algorithm, server, tuner, search)
         search.leave(tuner.client_names, server, len(self.data))
-        checks.check_rounds(self.trainer, search, options.retrain or 0)
+        trainer_checks.check_rounds(self.trainer, search, options.retrain or 0)
         checks.check_scores(options.monitor, self.monitor, tuner, search)
         checks.say_undrawn(tuner, search)
 
@@ -144,7 +144,7 @@ class Session:
             strategy,
             self.module,
             partial(checkpoint.read, self, key),
-            lambda loaded: checks.check_tensors(loaded["state_dict"], self.module),
+            lambda loaded: checkpoint.check_tensors(loaded["state_dict"], self.module),
         )
 
     def remember_optimizers(self) -> None:

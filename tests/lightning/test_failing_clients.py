@@ -101,19 +101,6 @@ def test_a_round_in_which_all_diverge_keeps_the_model() -> None:
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), expected.parameters(), strict=True))
 
 
-def test_nan_in_batch_norm_statistics_alone_is_noticed() -> None:
-    """A client without validation examples whose loss skips the sick rows: only its statistics are spoiled."""
-
-    class Skips(Normed):
-        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor | None:  # type: ignore[override]
-            loss = super().training_step(batch, batch_idx)
-            return loss if bool(loss.isfinite()) else None
-
-    with pytest.warns(UserWarning, match="1 of 4"):
-        _, module = _fit(_data((3,)), 1, Skips(), monitor=None)
-    assert _finite(module)
-
-
 class Raises(ToyModule):
     """Raises for the clients whose inputs are nan."""
 
@@ -142,11 +129,6 @@ def test_with_drop_the_run_goes_on_without_it(sick: int) -> None:
     row = next(row for row in fed.result.jobs if row["client"] == sick)
     assert (row["dropped"], row["score_after"], row["local_steps"]) == (True, None, 0)
     assert fed.result.ledger["client_updates"] == 8
-
-
-def test_an_error_in_the_trial_names_the_client() -> None:
-    with pytest.raises(RuntimeError, match=r"client 0 failed before the first round.*OSError: unreadable"):
-        _fit(_data((0, 1, 2, 3)), module=Raises())
 
 
 def test_clients_without_validation_examples_train_and_have_no_score() -> None:

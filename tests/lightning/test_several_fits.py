@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
@@ -51,12 +50,6 @@ def test_the_module_holds_the_result_in_train_mode() -> None:
     assert "log" not in vars(module)
 
 
-def test_a_loop_can_be_sent_to_another_process() -> None:
-    fed, module = pickle.loads(pickle.dumps(FederatedLoop(cohort=3, executor="sequential"))), ToyModule()
-    quiet_trainer(2, fed).fit(module, datamodule=toy_data())
-    assert _same(module, toy_run(2, cohort=3)[2])
-
-
 def test_no_rounds_leave_the_module_as_it_was() -> None:
     fed, trainer, module = toy_run(0)
     assert _same(module, ToyModule())
@@ -82,14 +75,6 @@ def test_validate_test_and_predict_take_the_pool() -> None:
         assert metrics[f"{prefix}_loss"] == pytest.approx(float(expected), rel=1e-5)
     predicted = torch.cat(trainer.predict(module, datamodule=data))
     assert torch.equal(predicted, module(x[torch.from_numpy(data.order("test"))]).argmax(1))
-
-
-def test_plain_loaders_may_be_tested_after_a_federated_fit() -> None:
-    _, trainer, module = toy_run(2)
-    x, y = toy_tensors(40, seed=5)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=40)
-    (metrics,) = trainer.test(module, dataloaders=loader, verbose=False)
-    assert metrics["test_loss"] == pytest.approx(torch.nn.functional.cross_entropy(module(x), y).item(), rel=1e-5)
 
 
 def test_fit_goes_on_after_a_test_in_between() -> None:

@@ -59,14 +59,6 @@ def test_a_timer_that_is_over_stops_after_a_round() -> None:
     assert timer.time_elapsed() > 0
 
 
-def test_max_time_ends_a_run_without_a_number_of_rounds() -> None:
-    fed = FederatedLoop(cohort=2, executor="sequential")
-    trainer = quiet_trainer(-1, fed, max_time=timedelta(seconds=0.3))
-    trainer.fit(ToyModule(), datamodule=toy_data())
-    assert trainer.current_epoch >= 1
-    assert len(fed.result.history) == trainer.current_epoch
-
-
 class Interrupted(ToyModule):
     """Is interrupted in a client's second step, two rounds in."""
 
@@ -104,19 +96,6 @@ def test_after_an_interrupt_the_module_holds_the_best_arms_model() -> None:
     assert module.training
     assert all(parameter.grad is None for parameter in module.parameters())
     assert len(fed.result.history) == 2
-
-
-def test_after_an_interrupt_another_fit_goes_on() -> None:
-    module, fed = Interrupted(SystemExit), FederatedLoop(cohort=3, executor="sequential")
-    trainer = quiet_trainer(4, fed)
-    with pytest.raises(SystemExit):
-        trainer.fit(module, datamodule=toy_data())
-    module.armed = False
-    trainer.fit(module, datamodule=toy_data())
-    whole, _, reference = toy_run(4, cohort=3, executor="sequential")
-    assert all(torch.equal(tensor, reference.state_dict()[name]) for name, tensor in module.state_dict().items())
-    assert fed.result.history == whole.result.history
-    assert trainer.global_step == 12
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name == "nt", reason="signals as POSIX has them")

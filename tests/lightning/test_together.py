@@ -57,16 +57,3 @@ def test_a_crowd_of_callbacks_and_loggers_changes_nothing(tmp_path: Path, plain:
     options = {"logger": CSVLogger(tmp_path / "logs"), "enable_progress_bar": True, "enable_checkpointing": True}
     found = _fit([*crowd, *_parts()], log_every_n_steps=1, num_sanity_val_steps=2, **options)
     assert _same(found, plain)
-
-
-@pytest.mark.parametrize("path", ["last", "best"])
-def test_fit_takes_up_last_and_best(path: str, tmp_path: Path, plain: Any) -> None:
-    keep = ModelCheckpoint(tmp_path, "{epoch}", monitor="round", mode="min", save_last=True)
-    parts, module = _parts(), ToyModule()
-    trainer = quiet_trainer(4, *parts, keep, enable_checkpointing=True)
-    trainer.fit(module, datamodule=toy_data())
-    assert Path(keep.best_model_path).name == "epoch=0.ckpt"
-    with pytest.warns(UserWarning, match="exists and is not empty"):
-        trainer.fit(module, datamodule=toy_data(), ckpt_path=path)
-    fed = parts[0]
-    assert _same((repr(fed.result.history.to_dict()), list(module.state_dict().values())), plain)  # type: ignore[attr-defined]  # the loop

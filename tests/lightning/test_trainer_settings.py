@@ -21,7 +21,7 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.setup import checks
+from lightning_fedhpo.setup import trainer_checks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 
@@ -161,13 +161,13 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], reason: str
 
 
 def test_a_strategy_whose_processes_share_clients_is_taken() -> None:
-    checks.check_trainer(quiet_trainer(1, strategy="ddp", devices=2), "val_loss")
+    trainer_checks.check_trainer(quiet_trainer(1, strategy="ddp", devices=2), "val_loss")
 
 
 @pytest.mark.parametrize("name", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
 def test_processes_by_spawn_or_fork_are_refused(name: str) -> None:
     with pytest.raises(MisconfigurationException, match=r"not the run's arms .* Use one process, or .*strategy=.ddp"):
-        checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
+        trainer_checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ def test_processes_by_spawn_or_fork_are_refused(name: str) -> None:
 def test_what_is_exchanged_at_every_step_is_refused(options: dict[str, Any], reason: str) -> None:
     trainer = quiet_trainer(1, **options)  # not fitted: its launcher would start processes first
     with pytest.raises(MisconfigurationException, match=reason):
-        checks.check_trainer(trainer, "val_loss")
+        trainer_checks.check_trainer(trainer, "val_loss")
 
 
 def test_a_strategy_that_splits_the_module_is_refused() -> None:
     trainer = quiet_trainer(1)
     trainer._accelerator_connector.strategy = FSDPStrategy()  # a Trainer takes it on GPUs only
     with pytest.raises(MisconfigurationException, match='FSDPStrategy: .* use Trainer.strategy="ddp"'):
-        checks.check_trainer(trainer, "val_loss")
+        trainer_checks.check_trainer(trainer, "val_loss")
