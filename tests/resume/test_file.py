@@ -88,7 +88,7 @@ def _space(high: float = 1.0) -> SearchSpace:
     [
         (
             lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(0.5), configs=3)],
-            "tuner.space.lr.high: 1.0 there",
+            "tuner.space.client.lr.high: 1.0 there",
         ),
         (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(), configs=4)], "tuner.configs.0: 3 there, 4 here"),
         (
