@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -52,7 +51,6 @@ DATASETS: dict[str, Any] = {
     "one": [X],
     "tensors": TensorDataset(X, Y),
     "dict": {"features": X, "label": Y},
-    "stack": StackDataset(X, Y),
     "subset": Subset(TensorDataset(torch.cat([X, X]), torch.cat([Y, Y])), range(N, 2 * N)),
     "subset of subset": Subset(Subset(TensorDataset(X, Y), range(N - 1, -1, -1)), range(N - 1, -1, -1)),
     "items": Items(),
@@ -128,17 +126,6 @@ def test_batches_are_the_users_to_write_into() -> None:
     assert torch.equal(examples.slice(0, len(examples))[0], before)
 
 
-def test_batches_of_an_epoch_are_its_rows_in_order() -> None:
-    examples = FederatedData((X, Y), Iid(4)).examples(0)
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
-    found = list(examples.batches(order, 4, 3))
-    for place, (x, y) in enumerate(found):
-        theirs = examples.take(order[4 * place : 4 * place + 4])
-        assert torch.equal(x, theirs[0]) and torch.equal(y, theirs[1])
-    assert len(found) == 3
-    assert list(examples.batches(order, 4, 0)) == []
-
-
 def test_ragged_examples_need_a_collate_fn_and_get_it() -> None:
     texts = [torch.arange(i % 5 + 1) for i in range(N)]
     dataset = [(text, i % 2) for i, text in enumerate(texts)]
@@ -154,17 +141,3 @@ def test_ragged_examples_need_a_collate_fn_and_get_it() -> None:
     assert labels.tolist() == [row % 2 for row in rows]
 
     assert FederatedData((X, Y), Iid(3), collate_fn=len).examples(0).take(torch.tensor([1, 2, 3])) == 3
-
-
-def test_the_hot_path_is_thin() -> None:
-    data = FederatedData((torch.randn(1500, 60), torch.zeros(1500)), Iid(10))
-    batches = torch.arange(120).split(15)
-
-    def job() -> float:
-        start = time.perf_counter()
-        examples = data.examples(3)
-        for positions in batches:
-            examples.take(positions)
-        return time.perf_counter() - start
-
-    assert min(job() for _ in range(300)) < 200e-6  # about 25 us on an idle core; 16 DataLoader batches take 2000

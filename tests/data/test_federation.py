@@ -30,12 +30,6 @@ def test_attributes() -> None:
     assert len(data.dataset("test")) == 100  # type: ignore[arg-type]
 
 
-def test_the_split_does_not_move_when_the_partition_does() -> None:
-    # One client has everything under both partitions, and the split has its own stream.
-    iid, natural = (FederatedData([X], p, seed=2) for p in (Iid(1), Natural([0] * 100)))
-    assert iid.indices(0, "val").tolist() == natural.indices(0, "val").tolist()
-
-
 def test_clients_and_federations_without_validation_examples() -> None:
     data = FederatedData([torch.arange(5)], Natural([0, 0, 0, 0, 1]))
     assert data.sizes("val").tolist() == [1, 0]

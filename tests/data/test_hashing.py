@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.data import Assignment, FederatedData, Natural
+from lightning_fedhpo.data import FederatedData, Natural
 from lightning_fedhpo.data.hashing import client_keys, shuffled
 
 MASK = 2**64 - 1
@@ -85,23 +85,6 @@ def test_other_clients_do_not_move_a_clients_split(names: Any, newcomer: str) ->
     assert len(after) == 8 + len(set(new))
     assert {name: after[name] for name in before} == before
     assert contents(names[OWNERS], np.arange(240), seed=4) != before
-
-
-class Given:
-    """A partition by numbers, without names."""
-
-    def __init__(self, owners: Any) -> None:
-        self.owners = owners
-
-    def assign(self, parts: Any, rng: np.random.Generator) -> Assignment:
-        return Assignment([self.owners], int(self.owners.max()) + 1)
-
-
-def test_clients_without_names_go_by_their_numbers() -> None:
-    few = FederatedData([torch.zeros(240)], Given(OWNERS))
-    many = FederatedData([torch.zeros(540)], Given(np.concatenate([OWNERS, 8 + np.arange(300) % 100])))
-    for split in ("train", "val", "test"):
-        assert all((few.indices(c, split) == many.indices(c, split)).all() for c in range(8))
 
 
 @pytest.mark.parametrize("names", ["numbers", "words"])

@@ -181,22 +181,6 @@ def test_natural_takes_values_in_any_form(dataset: Any, by: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: Iid(0), ValueError, "`clients` must be at least 1, got 0"),
-        (lambda: Dirichlet(3, alpha=0.0), ValueError, "`alpha` must be above 0, got 0.0: small is skewed"),
-        (lambda: Dirichlet(3, alpha=1.0, min_size=0), ValueError, "`min_size` must be at least 1, got 0"),
-        (lambda: Shards(3, 0), ValueError, "`classes_per_client` must be at least 1, got 0"),
-        (lambda: Quantity(3, alpha=-1.0), ValueError, "`alpha` must be above 0"),
-        (lambda: Natural([1], below="ignore"), ValueError, "one of 'error', 'drop', got 'ignore'"),  # type: ignore[arg-type]
-    ],
-)
-def test_arguments_are_checked(make: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
     ("partition", "message"),
     [
         (Iid(11), "11 clients need 11, there are 10. Choose fewer `clients`"),

@@ -36,15 +36,6 @@ def test_the_official_test_part_stays_the_test(tmp_path: Path, make: Any):
     assert data.batch_size == 32 and data.eval_batch_size == 512
 
 
-def test_without_the_official_test_clients_test_on_their_own(tmp_path: Path):
-    write_idx(tmp_path, train=100)
-    with pytest.raises(FileNotFoundError, match="no file t10k-images-idx3-ubyte.gz or "):
-        fashion_mnist(tmp_path, Iid(5))
-    data = fashion_mnist(tmp_path, Iid(5), official_test=False, fractions=(0.5, 0.25, 0.25))
-    assert [int(data.sizes(split).sum()) for split in ("train", "val", "test")] == [50, 25, 25]
-    assert len(np.unique(np.concatenate([data.order(split) for split in ("train", "val", "test")]))) == 100
-
-
 def test_the_test_part_is_dealt_by_the_same_rule(tmp_path: Path):
     write_idx(tmp_path, train=600, test=300)
     data = fashion_mnist(tmp_path, Dirichlet(6, alpha=0.3), fractions=(0.9, 0.1, 0), seed=3)
