@@ -16,8 +16,6 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
 from lightning_fedhpo.executors import Executor
 from lightning_fedhpo.executors.settings import Setting
-from lightning_fedhpo.processes import watchdog
-from lightning_fedhpo.processes.board import LostProcessError
 from lightning_fedhpo.run import divergence, identity, machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
@@ -147,13 +145,13 @@ class FederatedLoop(RunHooks):
         grows neither with the cohort nor, but for their weights, with the arms. Where jobs of several arms are
         computed together, or several processes share the round, no arm is aggregated before all jobs are done.
         """
-        arms = {arm.index: arm for arm in self.session.arms.live}
-        executor, alone = self.session.executor, processes.world() == 1
-        whole = not alone or executor.aggregates_whole_rounds
+        session, executor = self.session, self.session.executor
+        arms = {arm.index: arm for arm in session.arms.live}
+        whole = processes.world() > 1 or executor.aggregates_whole_rounds
         left = Counter(job.arm for job in self._jobs)
         waiting: dict[int, list[ClientResult]] = {index: [] for index in left}
         with seeding.preserved(), machine.threads(executor.threads):
-            for result in self._trained(self._jobs, arms) if alone else self._shared(arms):
+            for result in processes.shared_round(self._jobs, arms, self._trained, session.cost, self._heed_sigterm):
                 index = result.job.arm
                 waiting[index].append(result)
                 left[index] -= 1
@@ -173,19 +171,8 @@ class FederatedLoop(RunHooks):
                 result = result if received is None else replace(result, received=received)
             yield result
 
-    def _shared(self, arms: dict[int, Arm]) -> list[ClientResult]:
-        """Train this process's share of the round, and return everybody's results in the order of the jobs."""
-        trainer = self.session.trainer
-
-        def train(jobs: Sequence[Job]) -> Iterator[ClientResult]:
-            private.heed_sigterm(trainer)  # where it came between two rounds
-            for result in self._trained(jobs, arms):
-                yield result
-                private.heed_sigterm(trainer)
-                if self._watch is not None and self._watch.lost:  # what is left of the share is for nobody
-                    raise LostProcessError("another process of the run is gone")
-
-        return processes.combined(self._jobs, [self.session.cost(job) for job in self._jobs], arms, train)
+    def _heed_sigterm(self) -> None:
+        private.heed_sigterm(self.session.trainer)
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
@@ -245,8 +232,6 @@ class FederatedLoop(RunHooks):
             self._set_up(trainer, pl_module)
             answers.own = identity.of_run(self.session) if processes.world() > 1 else {}
         checks.check_alike(answers.all)
-        if processes.world() > 1:
-            self._watch = watchdog.watched(private.started(trainer))
 
     def _set_up(self, trainer: Trainer, module: LightningModule) -> None:
         session = Session(trainer, module, self.options)
@@ -266,7 +251,6 @@ class FederatedLoop(RunHooks):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
-        self._end_watch(well=True)
         if self.session.has_arms:
             curves.log_tables(trainer, {"configs": self.result.configs, **self.session.tuner.tables()})
             self.session.deploy()

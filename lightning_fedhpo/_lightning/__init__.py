@@ -7,7 +7,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lightning_fedhpo._lightning.figures import logging_into, publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer, waits_for_validation, watchers_of_jobs
-from lightning_fedhpo._lightning.launchers import children_run, refused_launcher, started
+from lightning_fedhpo._lightning.launchers import children_run, refused_launcher
 from lightning_fedhpo._lightning.loops import RoundsLoop, install
 from lightning_fedhpo._lightning.modules import (
     ModuleHooks,
@@ -35,9 +35,7 @@ from lightning_fedhpo._lightning.steps import (
 from lightning_fedhpo._lightning.strategy import (
     begin_alike,
     heed_sigterm,
-    save_in_turn,
     share_jobs,
-    wait_for_nobody,
     wants_gradient_hooks,
     wants_layer_sync,
 )
@@ -70,12 +68,9 @@ __all__ = [
     "publish",
     "refused_launcher",
     "rounds_allowed",
-    "save_in_turn",
     "share_jobs",
-    "started",
     "step_function",
     "trainer_unreachable",
-    "wait_for_nobody",
     "waits_for_validation",
     "wants_gradient_hooks",
     "wants_layer_sync",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 import time
-import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,59 +17,93 @@ from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.hooks import AnyTrainer
+from lightning_fedhpo._lightning.launchers import retire_observer
+
+PATIENCE = 3.0
+"""Seconds that each process after the first gives those before it to write a checkpoint."""
+
+
+class JobSharing(DDPStrategy):
+    """The module is not wrapped, and a client's code asks other processes for nothing: they train other clients."""
+
+    def configure_ddp(self) -> None:
+        """Give every process the first one's module."""
+        _begin_alike(self.lightning_module)
+
+    def all_gather(self, tensor: Any, *arguments: Any, **options: Any) -> Any:
+        """Return every process's tensor, or only a client's own."""
+        return _asked(super().all_gather, tensor, *arguments, **options)
+
+    def reduce(self, tensor: Any, *arguments: Any, **options: Any) -> Any:
+        """Reduce every process's tensor, or return a client's own."""
+        return _asked(super().reduce, tensor, *arguments, **options)
+
+    def broadcast(self, obj: Any, *arguments: Any, **options: Any) -> Any:
+        """Return the first process's object, or a client's own."""
+        return _asked(super().broadcast, obj, *arguments, **options)
+
+    def reduce_boolean_decision(self, decision: bool, *arguments: Any, **options: Any) -> Any:
+        """Decide in all processes, or in a client's code alone."""
+        return _asked(super().reduce_boolean_decision, decision, *arguments, **options)
+
+    def barrier(self, name: str | None = None, *arguments: Any, **options: Any) -> None:
+        """Wait for the other processes, but not in a client's training, and not after a checkpoint.
+
+        The process that saves may be in a signal's handler that the others are not in.
+        """
+        if name != "Trainer.save_checkpoint":
+            _asked(super().barrier, name, *arguments, **options)
+
+    def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
+        """Have the first process write; at the end of a run that failed, the next one where the first does not."""
+        failed = processes.world() < self.world_size
+        if not failed or self.is_global_zero:
+            super().save_checkpoint(checkpoint, filepath, storage_options)
+        elif not _is_saved(Path(filepath), PATIENCE * self.global_rank):
+            self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+
+
+def _asked(ask: Callable[..., Any], own: Any, *arguments: Any, **options: Any) -> Any:
+    if processes.is_alone():
+        return own
+    with processes.meeting():
+        return ask(own, *arguments, **options)
+
+
+def _is_saved(path: Path, seconds: float) -> bool:
+    """Wait for a process before this one to save; they found out at about the same time."""
+    began = time.time() - seconds
+    while time.time() < began + 2 * seconds:
+        if path.is_file() and path.stat().st_mtime > began:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def share_jobs(trainer: AnyTrainer) -> None:
-    """Make a strategy of several processes one whose processes share jobs instead of gradients."""
+    """Make a Trainer's strategy of several processes one whose processes share jobs instead of gradients."""
     strategy = trainer.strategy
     if not isinstance(strategy, DDPStrategy):
         return
-    own = vars(strategy)
-    for name in _WAITING:
-        own.pop(name, None)  # what an exception of an earlier run has put there
-    own["configure_ddp"] = partial(begin_alike, trainer)
-    own["barrier"] = partial(_barrier, strategy)
-    for name, asking in _asking_of(strategy).items():
-        own[name] = asking
-    processes.be_patient(strategy._timeout)
+    retire_observer(strategy)
+    if isinstance(strategy, JobSharing):
+        return
+    kind = type(strategy)
+    strategy.__class__ = JobSharing if kind is DDPStrategy else type(kind.__name__, (JobSharing, kind), {})
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
-
-
-_WAITING = ("barrier", "broadcast", "reduce", "save_checkpoint")
-"""What a strategy's processes wait for each other in, or leave to the first of them."""
-
-
-_ASKING = ("all_gather", "reduce", "broadcast", "reduce_boolean_decision")
-"""How code asks for the other processes' part; the first argument is its own."""
-
-
-def _asking_of(strategy: Any) -> dict[str, Any]:
-    """Return these for a strategy, the same ones each time: what the module logs is compared by them."""
-    return _asking.setdefault(strategy, {name: partial(_asked, weakref.proxy(strategy), name) for name in _ASKING})
-
-
-_asking: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-
-
-def _asked(strategy: Any, name: str, own: Any, *arguments: Any, **options: Any) -> Any:
-    """Return what is asked of all processes, or of a client's code its own: the others train other clients."""
-    return own if processes.is_alone() else getattr(strategy.__class__, name)(strategy, own, *arguments, **options)
+    atexit.register(processes.leave)  # an interpreter that ends before the connection's threads may abort
+    if not processes.is_first():
+        tell = sys.excepthook
+        sys.excepthook = lambda kind, error, trace: None if processes.is_silent(error) else tell(kind, error, trace)
 
 
 def begin_alike(trainer: AnyTrainer) -> None:
-    """Give every process the first one's module; it is not wrapped, since no gradient leaves its process."""
-    module = trainer.lightning_module
+    """Give every process the first one's module."""
+    _begin_alike(trainer.lightning_module)
+
+
+def _begin_alike(module: Any) -> None:
     processes.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
-
-
-def _barrier(strategy: Any, *arguments: Any, **options: Any) -> None:
-    """Wait for the other processes, but not in a client's training, and not after a checkpoint.
-
-    Nobody reads it before the next barrier, and the one that saves may be in an exception, or in a signal's handler,
-    that the others are not in.
-    """
-    if "Trainer.save_checkpoint" not in arguments and not processes.is_alone():
-        type(strategy).barrier(strategy, *arguments, **options)
 
 
 def wants_layer_sync(strategy: Any) -> bool:
@@ -78,45 +114,6 @@ def wants_layer_sync(strategy: Any) -> bool:
 def wants_gradient_hooks(strategy: Any) -> bool:
     """Whether something is to happen to the gradients or models that processes exchange in plain training."""
     return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
-
-
-PATIENCE = 3.0
-"""Seconds that each process after the first gives those before it to write a checkpoint, where nobody can tell which of
-them are gone."""
-
-
-def save_in_turn(trainer: AnyTrainer) -> None:
-    """Have the next process write checkpoints where the first one may be gone."""
-    if isinstance(trainer.strategy, DDPStrategy) and not trainer.is_global_zero:
-        vars(trainer.strategy)["save_checkpoint"] = partial(_save_in_turn, trainer)
-
-
-def _save_in_turn(trainer: AnyTrainer, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
-    takes_over = processes.takes_over()
-    if takes_over is None:
-        takes_over = not _is_saved(Path(filepath), PATIENCE * trainer.global_rank)
-    if takes_over:
-        trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
-
-
-def _is_saved(path: Path, seconds: float) -> bool:
-    """Wait for a process before this one to save; they all found out at the same time."""
-    began = time.time() - seconds
-    while time.time() < began + 2 * seconds:
-        if path.is_file() and path.stat().st_mtime > began:
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def wait_for_nobody(trainer: AnyTrainer) -> None:
-    """Let a process end by itself: after an exception the others may not come to where it waits for them."""
-    if isinstance(trainer.strategy, DDPStrategy):
-        vars(trainer.strategy).update(
-            barrier=lambda *arguments, **options: None,
-            broadcast=lambda value, *arguments, **options: value,
-            reduce=lambda value, *arguments, **options: value,
-        )
 
 
 def heed_sigterm(trainer: AnyTrainer) -> None:
@@ -132,10 +129,7 @@ def end_alone(trainer: AnyTrainer) -> None:
 
 
 def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
-    """Note SIGTERM and pass it on, without the collective call by which newer Lightning does it.
-
-    In a signal's handler that would meet whatever the other processes are exchanging.
-    """
+    """Note SIGTERM and pass it on, without the collective call that newer Lightning makes in the signal's handler."""
     connector, launcher = trainer._signal_connector, trainer.strategy.launcher
     rank_zero_info(f"Received SIGTERM: {signum}")
     if not connector.received_sigterm and launcher is not None:

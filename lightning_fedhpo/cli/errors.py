@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fedhpo.processes.board import LostProcessError
+from lightning_fedhpo.processes import LostProcessError
 from lightning_fedhpo.run.checkpoint_file import SUFFIX, UnwrittenError, newest
 from lightning_fedhpo.setup.dry_run import ClientError
 

@@ -36,5 +36,5 @@ class InterruptCheckpoint(Callback):
         try:
             trainer.save_checkpoint(self._path)
         except Exception as error:  # the error that ended the run is more important
-            if trainer.is_global_zero or processes.takes_over():
+            if trainer.is_global_zero or isinstance(exception, processes.LostProcessError):
                 warnings.warn(f"no checkpoint could be written: {error}", stacklevel=2)

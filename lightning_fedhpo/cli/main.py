@@ -28,7 +28,6 @@ from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import how_to_resume, readable
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.loop import FederatedLoop
-from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.run.evaluation import Evaluation
@@ -71,7 +70,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     callbacks = [fed, *build.searching(cfg), *build.callbacks(cfg, fed, folder)]
     loggers, summary = build.loggers(cfg), None
     try:
-        with threads(count), watchdog.surroundings(), private.children_run(worker.command(folder / CONFIG)):
+        with threads(count), private.children_run(worker.command(folder / CONFIG)):
             options = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **options)
             if (reason := private.refused_launcher(trainer.strategy)) is not None:  # before processes are started
@@ -91,7 +90,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         if first:
             with suppress(OSError):  # the first error is the one to report
                 write_tables(fed, folder)
-        speaks = first or (processes.is_lost(error) and not watchdog.silent(error))
+        speaks = first or isinstance(error, processes.LostProcessError)
         resumes = fed.arms and not isinstance(error, DivergedError)  # a resumed run would diverge again
         if speaks and (resumes or not isinstance(error, Exception)):  # Ctrl-C is no Exception
             print(how_to_resume(build.checkpoint_folder(cfg, folder)))
@@ -159,7 +158,7 @@ def run(cfg: DictConfig) -> float | None:
     except SIGTERMException:  # Lightning would exit with 0
         sys.exit(128 + signal.SIGTERM)
     except Exception as error:
-        if watchdog.silent(error):
+        if processes.is_silent(error):
             if HydraConfig.get().mode == RunMode.MULTIRUN:  # the next run of the sweep needs this process
                 raise CompactHydraException("fedhpo: a run has failed, as the first process says.") from None
             sys.exit(1)

@@ -17,7 +17,6 @@ from omegaconf import OmegaConf
 from lightning_fedhpo import processes
 from lightning_fedhpo.cli import build
 from lightning_fedhpo.cli.errors import how_to_resume, hydra_overrides
-from lightning_fedhpo.processes import watchdog
 
 
 def command(config: Path) -> list[str]:
@@ -36,6 +35,7 @@ def work(config: str, overrides: Sequence[str]) -> None:
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)
+    parent = os.getppid()
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -46,10 +46,12 @@ def work(config: str, overrides: Sequence[str]) -> None:
         except KeyboardInterrupt:
             sys.exit(1)
         except Exception as error:
-            if watchdog.silent(error) or isinstance(error, MisconfigurationException):
+            if processes.is_silent(error) or isinstance(error, MisconfigurationException):
                 sys.exit(1)
-            if not processes.is_lost(error):
+            if not isinstance(error, processes.LostProcessError):
                 raise
+            if os.getppid() == parent:  # it tells what happened
+                sys.exit(1)
             message = f"fedhpo: {error}"
     checkpoints = build.checkpoint_folder(cfg, Path(cfg.folder).absolute())
     print(message, how_to_resume(checkpoints, overrides), sep="\n", file=sys.stderr)

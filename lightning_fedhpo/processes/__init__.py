@@ -1,34 +1,40 @@
 """Several processes that share a run's jobs: who they are, who runs what, and what goes round between them.
 
 Every process holds all arms and begins every round alike, since cohorts and suggestions are functions of the seed and
-of the state. Each trains its share of the jobs and sums up what its clients send, and once a round the sums and the
-results go round. Up to the order of those sums all are then where one process would be.
+of the state. Each trains its share of the jobs and sums up what its clients send. Once a round the results and the sums
+go round, by torch's own collectives; afterwards all processes have the same state.
 """
 
-from lightning_fedhpo.processes.exchange import ROOM, be_patient, gather, let_go, spread, takes_over
-from lightning_fedhpo.processes.failures import is_alone, is_lost, tell_once, together
-from lightning_fedhpo.processes.members import be_first, is_first, place, rank, world
-from lightning_fedhpo.processes.sharing import combined, share
-from lightning_fedhpo.processes.telling import is_told, told
+from lightning_fedhpo.processes.collectives import (
+    ApartError,
+    LostProcessError,
+    add_up,
+    gather,
+    leave,
+    meeting,
+    spread,
+)
+from lightning_fedhpo.processes.failures import common, is_alone, is_common, is_silent, together
+from lightning_fedhpo.processes.members import be_first, is_first, rank, world
+from lightning_fedhpo.processes.sharing import share, shared_round
 
 __all__ = [
-    "ROOM",
+    "ApartError",
+    "LostProcessError",
+    "add_up",
     "be_first",
-    "be_patient",
-    "combined",
+    "common",
     "gather",
     "is_alone",
+    "is_common",
     "is_first",
-    "is_lost",
-    "is_told",
-    "let_go",
-    "place",
+    "is_silent",
+    "leave",
+    "meeting",
     "rank",
     "share",
+    "shared_round",
     "spread",
-    "takes_over",
-    "tell_once",
     "together",
-    "told",
     "world",
 ]

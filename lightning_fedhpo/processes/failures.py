@@ -1,24 +1,39 @@
-"""What goes wrong in one process and ends all of them, with one message."""
+"""An error in one process ends all of them, with one message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from traceback import format_exception
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from torch import Tensor, distributed
 from torchmetrics import Metric
 
-from lightning_fedhpo.processes.board import LostProcessError
-from lightning_fedhpo.processes.exchange import fails, gather
-from lightning_fedhpo.processes.members import rank, world
-from lightning_fedhpo.processes.telling import told
+from lightning_fedhpo.processes.collectives import ApartError, LostProcessError, gather
+from lightning_fedhpo.processes.members import is_first, world
 
-_TRANSPORT = str(Path(distributed.__file__).parent)
+_COMMON = "_raised_by_all_processes"
+
+E = TypeVar("E", bound=BaseException)
+
+
+def common(error: E) -> E:
+    """Mark an error that all processes raise."""
+    setattr(error, _COMMON, True)
+    return error
+
+
+def is_common(error: BaseException | None) -> bool:
+    """Whether all processes raise an error, or the one behind it."""
+    if error is None:
+        return False
+    return isinstance(error, ApartError) or getattr(error, _COMMON, False) or is_common(error.__cause__)
+
+
+def is_silent(error: BaseException) -> bool:
+    """Whether this process leaves an error to the first one to tell."""
+    return not is_first() and is_common(error)
 
 
 class Answers:
@@ -32,69 +47,33 @@ class Answers:
 def together(at: str) -> Iterator[Answers]:
     """Let all processes fail where one does, and exchange what they have to say.
 
-    The first process raises the error, its own or another's; the others raise it too, as one that is told elsewhere.
+    Every process raises its own error, or else that of the first process that has one. SIGTERM counts as an error.
 
     Args:
-        at: Where in the run this is.
+        at: The place in the run.
     """
     answers, error = Answers(), None
     try:
         with alone():
             yield answers
-    except Exception as caught:
-        if world() == 1 or is_lost(caught):
+    except (Exception, SIGTERMException) as caught:
+        if world() == 1 or isinstance(caught, LostProcessError):
             raise
         error = caught
-    answers.all = exchanged(answers.own, error, at)
-
-
-def exchanged(
-    own: Any, error: BaseException | None, at: str, summed: Sequence[Tensor] = (), largest: Sequence[Tensor] = ()
-) -> list[Any]:
-    """Return what every process has to say, or raise where one has an error; tensors go as :func:`gather` says.
-
-    SIGTERM to one ends all of them in the same way.
-    """
     failure = error and (str(error) or type(error).__name__, "".join(format_exception(error)))
-    said = gather((own, failure, isinstance(error, SIGTERMException)), at, summed, largest)
-    failures = [failure for _, failure, is_signal in said if failure is not None and not is_signal]
+    said = gather((answers.own if error is None else None, failure, isinstance(error, SIGTERMException)), at)
+    failures = [failure for _, failure, is_signal in said if failure and not is_signal]
     if failures:
-        raise _of_all(error, *failures[0])
+        raise common(error if isinstance(error, Exception) else _of_another(*failures[0]))
     if any(is_signal for *_, is_signal in said):
-        raise SIGTERMException
-    return [one for one, *_ in said]
+        raise common(SIGTERMException())
+    answers.all = [own for own, *_ in said]
 
 
-def _of_all(error: BaseException | None, text: str, trace: str) -> Exception:
-    if not isinstance(error, Exception):
-        error = RuntimeError(text)
-        error.__cause__ = RuntimeError(f"in another process:\n{trace}")
-    return told(error)
-
-
-ALIKE = 2.0
-"""Seconds in which an error that all processes have has come to the first one, too."""
-
-
-def tell_once(error: BaseException) -> None:
-    """Leave it to the first process to tell of an error that it has as well, as what callbacks and tuners raise."""
-    if is_lost(error):
-        return
-    own = rank() > 0 and isinstance(error, Exception)
-    if fails(ALIKE if own else 0.0) and own:
-        told(error)  # type: ignore[type-var]  # an Exception, as asked
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether an error says that another process is gone: the connection to it broke."""
-    if isinstance(error, LostProcessError):
-        return True
-    trace: TracebackType | None = error.__traceback__
-    passed = []
-    while trace is not None:
-        passed.append(trace.tb_frame.f_code.co_filename)
-        trace = trace.tb_next
-    return isinstance(error, RuntimeError) and any(name.startswith(_TRANSPORT) for name in passed)
+def _of_another(text: str, trace: str) -> Exception:
+    error = RuntimeError(text)
+    error.__cause__ = RuntimeError(f"in another process:\n{trace}")
+    return error
 
 
 @contextmanager
@@ -117,7 +96,7 @@ _alone: list[bool] = []
 
 
 def is_alone() -> bool:
-    """Whether a client's own training goes on, which is no business of other processes."""
+    """Whether a client's code runs, which has nothing to ask of other processes."""
     return bool(_alone)
 
 

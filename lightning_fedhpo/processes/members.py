@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import distributed
@@ -20,22 +19,13 @@ def rank() -> int:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and speaks, also before the processes have found each other."""
+    """Whether this process writes files and speaks, also before the processes have found each other."""
     if world() > 1:
         return distributed.get_rank() == 0
-    return not getattr(rank_zero_only, "rank", 0) and (node() == "0" or "RANK" in os.environ)
+    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    return not getattr(rank_zero_only, "rank", 0) and (node == "0" or "RANK" in os.environ)
 
 
 def be_first() -> None:
-    """Take this process, which runs alone, for the first one, whatever number it was given by whom it was launched."""
+    """Make this process the first one: it runs alone, whatever number its launcher gave it."""
     rank_zero_only.rank = 0  # type: ignore[attr-defined]  # Lightning asks for it
-
-
-def node() -> str:
-    """Return the number of this process's machine, as whoever launched it says."""
-    return os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
-
-
-def place() -> tuple[str, int]:
-    """Return where this process runs: the machine and the number that it has there."""
-    return socket.gethostname(), os.getpid()

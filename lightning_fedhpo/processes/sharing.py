@@ -1,16 +1,15 @@
-"""A round of several processes: who runs which jobs, and how what they found becomes one again."""
+"""A round of several processes: who runs which jobs, and how their results become one round again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from heapq import heapreplace
 from operator import attrgetter
 from typing import Any
 
-from lightning.pytorch.utilities.exceptions import SIGTERMException
-
-from lightning_fedhpo.processes.failures import alone, exchanged
+from lightning_fedhpo.processes.collectives import add_up
+from lightning_fedhpo.processes.failures import together
 from lightning_fedhpo.processes.members import rank, world
 from lightning_fedhpo.run.arm import Arm, ClientState
 from lightning_fedhpo.types import ClientResult, Job
@@ -24,7 +23,7 @@ def share(arms: Sequence[int], costs: Sequence[float], ranks: int) -> list[list[
 
     Args:
         arms: Every job's arm.
-        costs: What every job takes.
+        costs: Every job's work.
         ranks: How many processes there are.
 
     Returns:
@@ -46,7 +45,7 @@ def share(arms: Sequence[int], costs: Sequence[float], ranks: int) -> list[list[
 
 
 def _packed(parcels: Sequence[Sequence[int]], costs: Sequence[float], ranks: int) -> list[list[int]]:
-    """Give the heaviest parcel that is left to the process with the least work, until none is."""
+    """Give the heaviest parcel that is left to the process with the least work, until none is left."""
     weights = [sum([costs[place] for place in parcel]) for parcel in parcels]
     shares = [list[int]() for _ in range(ranks)]
     # Of equal loads the fewer jobs count: those without a step to train are not for one process alone.
@@ -58,15 +57,12 @@ def _packed(parcels: Sequence[Sequence[int]], costs: Sequence[float], ranks: int
     return [sorted(places) for places in shares]
 
 
-# ------------------------------------------------------------------ one round
-
-
 @dataclass(frozen=True)
 class Found:
     """What a process has found in a round, beside its sums.
 
     Attributes:
-        results: What its jobs' results have in :data:`_SENT`, by the jobs' places in the round.
+        results: The fields in :data:`_SENT` of its results, by the jobs' places in the round.
         totals: The weight behind the sums of every arm that has any.
         arrived: What clients will keep, by arm, client and name.
     """
@@ -77,45 +73,52 @@ class Found:
 
 
 _SENT = [field.name for field in fields(ClientResult) if field.name not in ("job", "weights", "buffers", "personal")]
-"""What other processes are told of a result, in the order in which it is made of that; they know the job."""
+"""The fields of a result that other processes are told, in their order; they know the job."""
 _values: Callable[[ClientResult], tuple[Any, ...]] = attrgetter(*_SENT)
 
 
-def combined(
+def shared_round(
     jobs: Sequence[Job],
-    costs: Sequence[float],
     arms: Mapping[int, Arm],
-    train: Callable[[Sequence[Job]], Iterator[ClientResult]],
-) -> list[ClientResult]:
-    """Train this process's share of a round, and return the results of all jobs in their order.
+    train: Callable[[Sequence[Job], Mapping[int, Arm]], Iterable[ClientResult]],
+    cost: Callable[[Job], float],
+    check: Callable[[], None],
+) -> Iterable[ClientResult]:
+    """Run a round's jobs in all processes of the run, and return the results in the order of the jobs.
 
-    The arms hold everybody's sums afterwards.
+    One process gets every result as soon as its job is done. Several get all results at the end, and the arms hold
+    everybody's sums then.
 
     Args:
         jobs: The jobs of the round, the same in every process.
-        costs: What each takes.
         arms: The arms in it, by their numbers.
         train: Trains clients and adds what they send to the arms.
+        cost: Estimates a job's work.
+        check: Raises where the run must end; called between jobs, where there are several processes.
     """
-    own = share([job.arm for job in jobs], costs, world())[rank()]
-    results: dict[int, Sequence[Any]] = {}
-    error: BaseException | None = None
-    try:
-        with alone():
-            for result, place in zip(train([jobs[place] for place in own]), own, strict=True):
-                results[place] = _values(result)
-    except (Exception, SIGTERMException) as caught:
-        error = caught
-    mine = Found(
-        results,
-        {index: arm.total for index, arm in arms.items() if arm.total is not None},
-        {index: _on_cpu(kept) for index, arm in arms.items() if (kept := arm.arrived)},
-    )
-    sums = [arm.sums() for arm in arms.values()]  # also where this process has failed: the others wait for them
-    summed, largest = ([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1))
-    found: list[Found] = exchanged(mine, error, f"round {jobs[0].round if jobs else -1}", summed, largest)
-    _settle(arms, found)
-    every = {place: values for one in found for place, values in one.results.items()}
+    return train(jobs, arms) if world() == 1 else _combined(jobs, arms, train, cost, check)
+
+
+def _combined(
+    jobs: Sequence[Job],
+    arms: Mapping[int, Arm],
+    train: Callable[[Sequence[Job], Mapping[int, Arm]], Iterable[ClientResult]],
+    cost: Callable[[Job], float],
+    check: Callable[[], None],
+) -> list[ClientResult]:
+    own = share([job.arm for job in jobs], [cost(job) for job in jobs], world())[rank()]
+    with together(f"round {jobs[0].round if jobs else -1}") as answers:
+        check()
+        results = {}
+        for result, place in zip(train([jobs[place] for place in own], arms), own, strict=True):
+            results[place] = _values(result)
+            check()
+        totals = {index: arm.total for index, arm in arms.items() if arm.total is not None}
+        answers.own = Found(results, totals, {index: _on_cpu(arm.arrived) for index, arm in arms.items()})
+    sums = [arm.sums() for arm in arms.values()]
+    add_up(*([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1)))
+    _settle(arms, answers.all)
+    every = {place: values for one in answers.all for place, values in one.results.items()}
     return [ClientResult(job, (), (), (), *every[place]) for place, job in enumerate(jobs)]
 
 
@@ -124,8 +127,7 @@ def _settle(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:
     for index, arm in arms.items():
         weights = [one.totals[index] for one in found if index in one.totals]
         if weights:
-            arrived = {client: kept for one in found for client, kept in one.arrived.get(index, {}).items()}
-            arm.take(sum(weights), arrived)
+            arm.take(sum(weights), {client: kept for one in found for client, kept in one.arrived[index].items()})
         else:
             arm.discard()
 

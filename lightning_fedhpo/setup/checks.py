@@ -146,7 +146,7 @@ def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
         differing = [name for name, value in identities[0].items() if own[name] != value]
         if differing:
             lines = "".join(f"\n- {name}: {identities[0][name]!r} in the first, {own[name]!r}" for name in differing)
-            raise processes.told(
+            raise processes.common(
                 ValueError(
                     f"all processes must have the same run, process {rank} has another one:{lines}\nMake data and "
                     "settings from fixed seeds: every process makes its own."

@@ -7,10 +7,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.processes import watchdog
 from lightning_fedhpo.run import checkpoint
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.setup.session import Session
@@ -25,7 +23,6 @@ class RunHooks(Callback):
     def __init__(self) -> None:
         self._session: Session | None = None
         self._release: Callable[[], None] = _nothing
-        self._watch: watchdog.Watch | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""
@@ -35,11 +32,8 @@ class RunHooks(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
         self._release()
-        self._end_watch(well=False)
-        processes.tell_once(exception)
-        private.wait_for_nobody(trainer)
-        if processes.is_lost(exception):
-            private.save_in_turn(trainer)
+        if not processes.is_common(exception):  # the others learn of it by the broken connection
+            processes.leave()
         if self._session is not None and self._session.has_arms:
             self._session.show_best()
 
@@ -82,12 +76,6 @@ class RunHooks(Callback):
         if self._session is None:
             raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
         return self._session
-
-    def _end_watch(self, well: bool) -> None:
-        watchdog.disconnect_at_exit(well and self._watch is not None)
-        if self._watch is not None:
-            self._watch.end()
-        self._watch = None
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""Who runs which job, and how errors are told."""
+"""Who runs which job, and what one process does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lightning_fedhpo import processes
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_job_is_run_once_and_in_its_order(seed: int) -> None:
     draw = random.Random(seed)
     arms = sorted(draw.choices(range(4), k=draw.randint(1, 30)))
@@ -19,7 +19,7 @@ def test_every_job_is_run_once_and_in_its_order(seed: int) -> None:
     assert all(places == sorted(places) for places in shares)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_work_is_balanced_as_far_as_a_job_reaches(seed: int) -> None:
     draw = random.Random(seed)
     costs = [draw.randint(1, 20) for _ in range(40)]
@@ -53,4 +53,4 @@ def test_an_error_of_one_process_is_its_own() -> None:
     error = OSError("gone")
     with pytest.raises(OSError) as caught, processes.together("a test"):
         raise error
-    assert caught.value is error and not processes.is_told(error) and not processes.is_lost(error)
+    assert caught.value is error and not processes.is_common(error) and not processes.is_silent(error)

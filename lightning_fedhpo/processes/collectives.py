@@ -1,0 +1,109 @@
+"""What goes round between processes, by torch's own collectives: everybody's values, and the sums of their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from lightning_fedhpo.processes.members import rank, world
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the run has ended, or did not answer in time."""
+
+
+class ApartError(RuntimeError):
+    """The processes of a run are at different places."""
+
+
+@contextmanager
+def meeting() -> Iterator[None]:
+    """Say what it means when a collective call fails: the connection to another process is broken."""
+    try:
+        yield
+    except LostProcessError:
+        raise
+    except RuntimeError as error:
+        raise LostProcessError(
+            "another process of this run has ended, or did not answer in time, and the others cannot go on without "
+            "it. DDPStrategy(timeout=...) sets how long they wait."
+        ) from error
+
+
+def gather(value: Any, at: str) -> list[Any]:
+    """Return every process's value, in the order of the ranks.
+
+    Args:
+        value: This process's value, anything that can be pickled.
+        at: The place in the run, which must be the same in all processes.
+
+    Raises:
+        ApartError: Where the processes are at different places.
+        LostProcessError: Where another process is gone.
+
+    >>> gather({"loss": 0.5}, at="the end")
+    [{'loss': 0.5}]
+    """
+    if world() == 1:
+        return [value]
+    said: list[Any] = [None] * world()
+    with meeting():
+        distributed.all_gather_object(said, (at, value))
+    if any(place != at for place, _ in said):
+        raise ApartError(
+            f"the processes of this run are no longer at the same place: this one is at {at}, another one is not. "
+            "Something was done in one of them only: what a callback decides or calls (stopping, `evaluate`) must be "
+            "the same in all of them."
+        )
+    values = [one for _, one in said]
+    values[rank()] = value
+    return values
+
+
+@torch.no_grad()
+def add_up(summed: Iterable[Tensor], largest: Iterable[Tensor] = ()) -> None:
+    """Make tensors everybody's, in place: sums over all processes, or the largest of all.
+
+    Tensors of one kind go round as one flat tensor.
+    """
+    kinds: dict[tuple[torch.dtype, Any], list[Tensor]] = {}
+    for tensors, operation in ((summed, distributed.ReduceOp.SUM), (largest, distributed.ReduceOp.MAX)):
+        for tensor in tensors:
+            kinds.setdefault((_carrier(tensor.dtype), operation), []).append(_real(tensor))
+    for (dtype, operation), several in kinds.items():
+        flat = torch.cat([tensor.reshape(-1).to(dtype) for tensor in several])
+        with meeting():
+            distributed.all_reduce(flat, operation)
+        for tensor, piece in zip(several, torch.split(flat, [tensor.numel() for tensor in several]), strict=True):
+            tensor.copy_(piece.view(tensor.shape))
+
+
+@torch.no_grad()
+def spread(tensors: Iterable[Tensor]) -> None:
+    """Give every process the first one's tensors, in place."""
+    for tensor in tensors if world() > 1 else ():
+        sent = _real(tensor).contiguous()
+        with meeting():
+            distributed.broadcast(sent, 0)
+        _real(tensor).copy_(sent)
+
+
+def leave() -> None:
+    """End the connection to the other processes: who waits for this one learns that it is gone."""
+    if world() > 1:
+        distributed.destroy_process_group()
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _carrier(dtype: torch.dtype) -> torch.dtype:
+    """Return a type that every backend reduces and that holds the numbers of another one."""
+    if dtype == torch.float64 or dtype == torch.complex128:
+        return torch.float64
+    return torch.float32 if dtype.is_floating_point or dtype.is_complex else torch.int64

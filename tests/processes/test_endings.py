@@ -1,0 +1,166 @@
+"""A run of several processes that Lightning starts: one folder, one console, and one end of all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.processes.cases import differences
+from tests.processes.sessions import needs_ctrl_c, session, wait_for
+from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+
+ROOT = Path(__file__).parents[2]
+TWO = ["trainer.strategy=ddp", "trainer.devices=2"]
+LONG = [*PLAIN[:2], "trainer.max_epochs=100000", "logger=none", "executor=sequential"]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
+
+
+def _same_console(text: str) -> list[str]:
+    """Return what does not depend on the clock or the machine."""
+    moving = ("round", "It took", "Everything", "wandb", "Weights", "executor:", "  wandb")
+    return [line for line in text.splitlines() if not line.startswith(moving)]
+
+
+def _numbers(path: Path) -> list[dict[str, object]]:
+    def value(text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    return [{name: value(text) for name, text in row.items()} for row in rows(path)]
+
+
+@pytest.mark.slow
+def test_two_processes_leave_and_say_what_one_does(tmp_path: Path) -> None:
+    command = [*SEARCHED, "executor=sequential", "logger.mode=offline"]
+    one, two = (
+        fedhpo(*command, *more, f"hydra.run.dir={tmp_path / name}", cwd=tmp_path)
+        for name, more in (("one", []), ("two", TWO))
+    )
+    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    assert two.stderr == one.stderr == ""
+    assert _same_console(two.stdout) == _same_console(one.stdout)
+    names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("one", "two")]
+    assert names[0] == names[1]
+    assert len(list((tmp_path / "two").glob("wandb/offline-run-*/*.wandb"))) == 1
+    for table in ("history.csv", "jobs.csv", "configs.csv"):
+        assert not differences(_numbers(tmp_path / "one" / table), _numbers(tmp_path / "two" / table))
+
+
+@pytest.mark.slow
+def test_a_sweep_of_runs_in_two_processes_goes_on_after_one_that_fails(tmp_path: Path) -> None:
+    sweep = ["-m", *PLAIN, *TWO, "logger=none", "fed.monitor=val_nothing,val_loss", f"hydra.sweep.dir={tmp_path}/sweep"]
+    done = fedhpo(*sweep, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("Error executing job") == 1, "a mistake is told once"
+    alone = tmp_path / "alone"
+    assert fedhpo(*PLAIN, "logger=none", f"hydra.run.dir={alone}", cwd=tmp_path).returncode == 0
+    assert not differences(_numbers(alone / "jobs.csv"), _numbers(tmp_path / "sweep" / "1" / "jobs.csv"))
+
+
+def _end_first(number: int) -> Callable[[int, int], None]:
+    return lambda first, second: os.kill(first, number)
+
+
+def _end_second(number: int) -> Callable[[int, int], None]:
+    return lambda first, second: os.kill(second, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        pytest.param(lambda first, second: os.killpg(first, signal.SIGINT), "", id="ctrl-c", marks=needs_ctrl_c),
+        pytest.param(_end_first(signal.SIGTERM), "", id="sigterm of the first"),
+        pytest.param(_end_second(signal.SIGTERM), "", id="sigterm of the second"),
+        pytest.param(_end_first(signal.SIGKILL), "another process of this run has ended", id="kill of the first"),
+        pytest.param(_end_second(signal.SIGKILL), "another process of this run has ended", id="kill of the second"),
+    ],
+)
+def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], said: str, tmp_path: Path) -> None:
+    folder, console = tmp_path / "run", tmp_path / "console"
+    kept = folder / "checkpoints" / "interrupted.ckpt"
+    command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.cli.main", *SMALL, *LONG, *TWO]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with console.open("w") as out:
+        first = subprocess.Popen(
+            [*command, f"hydra.run.dir={folder}"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        assert wait_for((folder / "checkpoints" / "last.ckpt").is_file, 120), console.read_text()
+        (second,) = [number for number, command in session(first.pid) if "import work" in command]
+        end(first.pid, second)
+        assert wait_for(lambda: first.poll() is not None and not session(first.pid), 60), "somebody is left"
+    finally:
+        for number, _ in session(first.pid):
+            os.kill(number, signal.SIGKILL)
+        first.wait()
+    text = console.read_text()
+    assert said in text and text.count("of this run has ended") == bool(said)
+    assert text.count("To go on:") == 1 and f"ckpt_path={kept}" in text
+    assert "Traceback" not in text
+    rounds = torch.load(kept, weights_only=True)["epoch"] + 2
+    rest = [*LONG, f"trainer.max_epochs={rounds}", f"ckpt_path={kept}", f"hydra.run.dir={tmp_path / 'rest'}"]
+    assert fedhpo(*rest, cwd=tmp_path).returncode == 0
+    assert len(rows(tmp_path / "rest" / "history.csv")) == rounds
+
+
+SCRIPT = """
+import os, signal
+from lightning.pytorch.callbacks import LambdaCallback, OnExceptionCheckpoint
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+def kill(trainer, module):
+    if trainer.current_epoch == 1 and trainer.global_rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+fed, ends = FederatedLoop(cohort=4, executor="sequential"), LambdaCallback(on_train_epoch_start=kill)
+options = {"strategy": "ddp", "devices": 2, "enable_checkpointing": True}
+trainer = quiet_trainer(3, fed, ends, OnExceptionCheckpoint("."), **options)
+trainer.fit(ToyModule(), datamodule=toy_data())
+"""
+FORKED = """
+from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+
+if __name__ == "__main__":
+    trainer = quiet_trainer(1, FederatedLoop(cohort=4), strategy="ddp_fork", devices=2)
+    trainer.fit(ToyModule(), datamodule=toy_data())
+"""
+
+
+def _script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "script.py"]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def test_where_the_first_process_is_killed_the_next_one_writes_and_speaks(tmp_path: Path) -> None:
+    done = _script(SCRIPT, tmp_path)  # waits for the second process too: it has the same pipes
+    assert done.returncode == -signal.SIGKILL
+    assert "LostProcessError: another process of this run has ended" in done.stderr
+    assert torch.load(tmp_path / "on_exception.ckpt", weights_only=True)["epoch"] == 1
+
+
+def test_processes_by_fork_are_refused(tmp_path: Path) -> None:
+    done = _script(FORKED, tmp_path)
+    assert done.returncode == 1
+    assert 'not the run\'s arms and records. Use one process, or Trainer(strategy="ddp")' in done.stderr
