@@ -1,8 +1,7 @@
 """What a module logs or returns while a client trains or validates, reduced to one number a name.
 
-Lightning's own result collection costs tens of microseconds a call; this one keeps references and does its arithmetic
-once, at the end of a client's pass. The rules are Lightning's: means are weighted by the batch, a metric object is
-computed at the end, ``on_step`` and ``on_epoch`` together give ``name_step`` and ``name_epoch``.
+The rules are Lightning's: means are weighted by the batch, a metric object is computed at the end, ``on_step`` and
+``on_epoch`` together give ``name_step`` and ``name_epoch``. Arithmetic is done once, at the end of a client's pass.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from torch import Tensor
 from torchmetrics import Metric
 
 _REDUCTIONS = ("mean", "sum", "min", "max")
+_RETURNED = ("returned", False)
 
 
 class Recorder:
     """Collects ``self.log`` calls of one pass over a client's batches.
 
     Args:
-        metrics: The module's torchmetrics objects: emptied before and after every pass, so that nothing of one client
-            is left for the next.
+        metrics: The module's torchmetrics objects, which are reset before and after every pass.
 
     Example:
         >>> recorder = Recorder([])
@@ -94,21 +93,13 @@ class Recorder:
         """Take what a step returns: a loss, or numbers by name. What was logged under a name wins."""
         if isinstance(output, Tensor):
             output = {"loss": output}
-        if isinstance(output, Mapping):
-            for name, value in output.items():
-                number = isinstance(value, Number) or (isinstance(value, Tensor) and value.numel() == 1)
-                if isinstance(name, str) and number:
-                    self._returned(name, value)
-
-    def _returned(self, name: str, value: Any) -> None:
-        logged = name in self._forms and self._forms[name][0] != "returned"
-        if logged or name in self._objects:
-            return
-        if name not in self._forms:
-            self._values[name], self._weights[name] = [], []
-            self._forms[name] = "returned", False
-        self._values[name].append(value.detach() if isinstance(value, Tensor) else value)
-        self._weights[name].append(self.batch_size)
+        for name, value in output.items() if isinstance(output, Mapping) else ():
+            is_number = isinstance(value, Number) or (isinstance(value, Tensor) and value.numel() == 1)
+            logged = name in self._objects or self._forms.get(name, _RETURNED) != _RETURNED
+            if isinstance(name, str) and is_number and not logged:
+                self._forms[name] = _RETURNED
+                self._values.setdefault(name, []).append(value.detach() if isinstance(value, Tensor) else value)
+                self._weights.setdefault(name, []).append(self.batch_size)
 
     def so_far(self) -> dict[str, float]:
         """Return the numbers of the pass up to now; it goes on."""
@@ -135,7 +126,6 @@ class Recorder:
         return numbers
 
     def _empty(self) -> None:
-        # A logged metric need not be among the module's own: it may be kept in a plain dict or list.
         for metric in (*self._metrics, *(metric for metric, _ in self._objects.values())):
             if metric.update_called:
                 metric.reset()

@@ -1,8 +1,7 @@
-"""A client's own training and validation, on the user's module: the hooks it overrides, and no others.
+"""A client's training and validation on the user's module.
 
-What Lightning's loop does for a step it knows nothing about costs ten times what a small model's step does. So it is
-found out once, before the first round, what this module and this Trainer need: a module that is trained as most are
-runs a bare loop, everything else runs Lightning's own optimisation loops, hook by hook.
+A module that overrides nothing inside a step is trained by a bare loop: Lightning's own costs ten times a small model's
+step. All others are trained by Lightning's optimisation loops, with every hook.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
-from torch.autograd import Variable
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
@@ -60,9 +58,10 @@ class LocalTraining:
 
     Attributes:
         recorder: Holds what the module logs.
-        channels_inside: Whether training and validation get images with channels innermost.
-        any_view: Whether it may ask for views of them that this layout does not allow.
-        besides: What there is in a step beside loss, backward and optimizer.
+        channels_inside: Whether batches of images have channels innermost.
+        any_view: Whether the module asks for views that this layout does not allow.
+        besides: Names what a step has beside loss, backward and optimizer.
+        bare: Whether steps run without Lightning's optimisation loops.
     """
 
     def __init__(
@@ -84,24 +83,19 @@ class LocalTraining:
         self._modules = list(module.modules())
         self._custom_eval = any(_overrides_mode(child) for child in self._modules)
         self.besides = private.besides_plain_steps(trainer, module)
-        self._bare = not self.besides
-        self._step = self._bare_step(after_backward) if self._bare else private.lightning_step(trainer, module)
+        self.bare = not self.besides
+        self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
         self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None
 
     @property
-    def bare(self) -> bool:
-        """Whether steps run without Lightning's optimisation loops."""
-        return self._bare
-
-    @property
     def transfers(self) -> bool:
-        """Whether batches pass a hook, or go to another device, on their way to the module."""
+        """Whether batches pass a hook or go to another device."""
         return self._transfer is not None
 
     @property
     def watches_validation(self) -> bool:
-        """Whether a schedule may want the client's validation scores while it trains."""
+        """Whether a schedule watches the client's validation scores."""
         return self._schedulers is not None and self._schedulers.watch_epochs
 
     def train(
@@ -115,15 +109,15 @@ class LocalTraining:
         val: Examples | None = None,
         val_limit: int | float = 1.0,
     ) -> Done:
-        """Train for some epochs; what the module logged is in :attr:`recorder` afterwards.
+        """Train for some epochs; :attr:`recorder` has what the module logged.
 
-        ``val`` is what the client validates on where a schedule watches that (:attr:`watches_validation`).
+        ``val`` is for a schedule that watches the client's validation.
         """
         trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
         length = len(examples)
         count = batches_of(length, batch_size, self.drop_last, limit)
-        steps, seen, bare, ends = 0, 0, self._bare, hooks.has("on_train_batch_end")
+        steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
         self._validations = 0
         stopping = trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
@@ -154,12 +148,11 @@ class LocalTraining:
                         schedulers.after_step(number, number + 1 == count, recorder)
                     if steps == max_steps or trainer.should_stop is not stopping:
                         break
-                # After a trial's few steps too: what an epoch collects is dropped there.
                 hooks.call("on_train_epoch_end")
                 if steps == max_steps or trainer.should_stop is not stopping:
                     break
                 if schedulers is not None:
-                    # What a schedule learns after the last epoch is of no use to anybody: no need to validate for it.
+                    # After the last epoch no schedule needs a score.
                     schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated)
@@ -169,7 +162,12 @@ class LocalTraining:
         size = self.evaluation_batch_size
         return min(len(examples), size * batches_of(len(examples), size, False, limit))
 
-    @torch.no_grad()
+    def differentiate(
+        self, examples: Examples, recorder: Recorder, limit: int | float, batch_size: int | None
+    ) -> dict[str, float]:
+        """Run the module's validation step with gradients; ``recorder`` takes what it logs."""
+        return self.evaluate(examples, "validation", limit, recorder, batch_size, gradients=True)
+
     def evaluate(
         self,
         examples: Examples,
@@ -177,20 +175,9 @@ class LocalTraining:
         limit: int | float = 1.0,
         recorder: Recorder | None = None,
         batch_size: int | None = None,
+        gradients: bool = False,
     ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged."""
-        return self._evaluate(examples, stage, limit, recorder, batch_size)
-
-    def differentiate(
-        self, examples: Examples, recorder: Recorder, limit: int | float, batch_size: int | None
-    ) -> dict[str, float]:
-        """Run the module's validation step with gradients, whose values ``recorder`` takes."""
-        with torch.enable_grad():
-            return self._evaluate(examples, "validation", limit, recorder, batch_size)
-
-    def _evaluate(
-        self, examples: Examples, stage: str, limit: int | float, recorder: Recorder | None, batch_size: int | None
-    ) -> dict[str, float]:
         hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
         size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)
@@ -199,6 +186,7 @@ class LocalTraining:
             step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
         recorder.begin(stage)
         with (
+            torch.set_grad_enabled(gradients),
             hooks.logging_to(recorder, f"{stage}_step"),
             private.evaluating(self.trainer, stage),
             any_view() if self.any_view and inside else nullcontext(),
@@ -227,7 +215,6 @@ class LocalTraining:
         return recorder.finish()
 
     def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
-        """Validate inside a client's training, whose own records go on afterwards."""
         self._validations += 1
         return self.evaluate(val, limit=limit, recorder=Recorder([]))
 
@@ -255,7 +242,7 @@ class LocalTraining:
                 return output
             for parameter in parameters:
                 parameter.grad = None
-            backward(loss)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             if after_backward is not None:
                 after_backward()
             optimizer_step()
@@ -264,28 +251,8 @@ class LocalTraining:
         return step
 
 
-def backward(loss: Tensor) -> None:
-    """Do what ``loss.backward()`` does, for a plain loss without the preparations that it makes for others.
-
-    >>> weight = torch.ones(2, requires_grad=True)
-    >>> backward((3 * weight).sum())
-    >>> weight.grad.tolist()
-    [3.0, 3.0]
-    """
-    if type(loss) is not Tensor or loss.dim() or loss.grad_fn is None or loss.dtype not in _ONES or not loss.is_cpu:
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return
-    _run_backward((loss,), (_ONES[loss.dtype],), False, False, (), allow_unreachable=True, accumulate_grad=True)
-
-
-_run_backward = Variable._execution_engine.run_backward
-_ONES = {dtype: torch.ones((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
-
-
 def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:
-    """Return how many batches a pass over a client takes.
-
-    A client with less than one batch keeps it whatever ``drop_last`` says: dropping it would drop the client.
+    """Return how many batches a pass over a client takes; one at least, whatever ``drop_last`` says.
 
     >>> batches_of(120, 16, False, 1.0), batches_of(120, 16, True, 1.0), batches_of(10, 16, True, 1.0)
     (8, 7, 1)

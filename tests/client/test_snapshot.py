@@ -102,7 +102,7 @@ def test_records_loaded_objects_and_new_layers_stay():
     kept.begin()
     module.losses.append(0.5)
     module.tool, module.late = re.compile("a"), nn.Linear(1, 1)
-    assert kept.end() == ["tool", "late"]
+    kept.end()
     assert module.losses == [0.5]
     assert module.tool is not None
     assert isinstance(module.late, nn.Linear)
@@ -129,17 +129,15 @@ def test_tensors_that_cannot_be_copied_into_are_left_alone(tensor):
     assert layer.prior is tensor
 
 
-def test_a_large_tensor_is_not_copied_and_named_once_where_it_changes(monkeypatch):
+def test_a_large_tensor_is_not_copied_and_a_change_is_told(monkeypatch):
     monkeypatch.setattr(snapshot, "LARGE", 4)
     layer = nn.Linear(3, 3)
     kept = Snapshot(layer, [layer.bias])
-    with pytest.warns(UserWarning, match="`weight` changes while clients train, and is too large") as said:
-        for _ in range(2):
-            kept.begin()
-            with torch.no_grad():
-                layer.weight.add_(1)
-            kept.end()
-    assert len(said) == 1
+    kept.begin()
+    with torch.no_grad():
+        layer.weight.add_(1)
+    with pytest.warns(UserWarning, match=r"a tensor of shape \(3, 3\) changes while clients train, and is too large"):
+        kept.end()
 
 
 GENERATORS = {

@@ -52,7 +52,7 @@ def federated(
     case: Case, module: LightningModule, data: FederatedData, *callbacks: Any, rounds: int = 1, **loop: Any
 ) -> tuple[FederatedLoop, Trainer]:
     """Train a case as a federation."""
-    fed = FederatedLoop(**({"cohort": len(data), "epochs": case.epochs, "seed": SEED} | loop))
+    fed = FederatedLoop(**({"cohort": len(data), "epochs": case.epochs, "seed": SEED, "executor": "sequential"} | loop))
     trainer = quiet_trainer(rounds, fed, *case.callbacks(), *callbacks, **case.trainer)
     trainer.fit(module, datamodule=data)
     return fed, trainer

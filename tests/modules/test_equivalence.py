@@ -1,4 +1,4 @@
-"""One client that owns everything, one round, FedAvg: the weights of Lightning's own training, module by module."""
+"""One client that owns everything, one round, FedAvg: weights and scores are those of Lightning's own training."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import warnings
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from torch.nn.parameter import is_lazy
 
+from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.testing import quiet_trainer
+from lightning_fedhpo.types import Job, RoundContext
 from tests.modules.reference import SEED, federated, federation, plain
 from tests.modules.zoo import CASES
 
@@ -21,6 +22,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You have overridden `on_.*_batch_transfer` in `LightningModule`"),
     pytest.mark.filterwarnings("ignore:`training_step` returned `None`"),
 ]
+STATEFUL = [
+    "lookahead",
+    "manual_accumulation",
+    "gan",
+    "plateau",
+    "epoch_hooks",
+    "draws",
+    "batch_norm",
+    "target",
+    "queue",
+]
+STATEFUL += ["cache", "frozen_backbone", "own_metric", "metrics_watched", "adagrad", "tensor_rate"]
 
 
 def built(module, data):
@@ -28,20 +41,18 @@ def built(module, data):
     if any(is_lazy(parameter) for parameter in module.parameters()):
         with seeding.preserved(), torch.no_grad():
             seeding.seed_user_code(seeding.key(SEED, seeding.MODEL))
-            start = [name for name, tensor in module.named_buffers() if tensor is not None]
             module.eval()
             module(data.examples(0, "val").slice(0, 4)[0])
             module.train()
-            assert start
     return module
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_federation_of_one_trains_as_lightning_does(name):
+def test_a_federation_of_one_trains_and_validates_as_lightning_does(name):
     case = CASES[name]
     data = federation(case)
     ours, theirs = case.build(), built(case.build(), data)
-    fed, _ = federated(case, ours, data)
+    fed, trainer = federated(case, ours, data)
     plain(case, theirs, data)
     start = {key: tensor.clone() for key, tensor, _ in named_state(built(case.build(), data))}
     moved = 0
@@ -52,30 +63,43 @@ def test_a_federation_of_one_trains_as_lightning_does(name):
         moved += key in start and not torch.equal(tensor.to(start[key].dtype), start[key])
     assert moved or name == "configured_model"
     if case.bare is not None:
-        assert fed.session.sequential.local.bare == case.bare
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_scores_are_those_of_lightning_s_validation(name):
-    case = CASES[name]
-    data = federation(case)
-    module = case.build()
-    fed, trainer = federated(case, module, data)
-    ours = fed.evaluate(trainer, module, data, split="val")["global"]
-    assert fed.result.jobs[-1]["score_after"] == pytest.approx(ours["val_loss"], rel=1e-6)
+        assert fed.session.executor.local.bare == case.bare
+    scores = fed.evaluate(trainer, ours, data, split="val")["global"]
+    assert fed.result.jobs[-1]["score_after"] == pytest.approx(scores["val_loss"], rel=1e-6)
     if name == "returned":
-        losses = [(len(y), module.loss((x, y)).item()) for x, y in data.val_dataloader()]
-        expected = {"val_loss": sum(n * loss for n, loss in losses) / sum(n for n, _ in losses), "batch": ours["batch"]}
+        losses = [(len(y), ours.loss((x, y)).item()) for x, y in data.val_dataloader()]
+        expected = {"val_loss": sum(n * x for n, x in losses) / sum(n for n, _ in losses), "batch": scores["batch"]}
     else:
-        expected = validated(case, module, data)
-    steps = {key for key in ours if key.endswith(("_step", "/step_only"))}  # Lightning keeps those to itself
-    assert {key: value for key, value in ours.items() if key not in steps} == pytest.approx(expected, rel=1e-5)
+        expected = validated(case, ours, data)
+    steps = {key for key in scores if key.endswith(("_step", "/step_only"))}  # Lightning keeps those to itself
+    assert {key: value for key, value in scores.items() if key not in steps} == pytest.approx(expected, rel=1e-5)
 
 
 def validated(case, module, data):
     """Return what Lightning's own validation logs on the client's examples."""
-    trainer: Trainer = quiet_trainer(1, **case.trainer)
+    trainer = quiet_trainer(1, **case.trainer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.validate(module, dataloaders=data.val_dataloader(), verbose=False)
     return {key: float(value) for key, value in trainer.callback_metrics.items()}
+
+
+def outcome(executor, arm, client):
+    """Run one job and return copies of everything that comes out of it."""
+    result = executor.run_job(Job(1, arm.index, client, {}), arm, RoundContext(1, SEED, False))
+    tensors = [tensor.clone() for tensor in (*result.weights, *result.buffers)]
+    tensors += [tensor.clone() for _, tensor, _ in named_state(executor.local.module)]
+    return tensors, dict(result.after), dict(result.train), result.local_steps
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
+    case = CASES[name]
+    module = case.build()
+    fed, trainer = federated(case, module, federation(case, clients=3))
+    executor, arm = fed.session.executor, fed.arms[0]
+    with seeding.preserved(), private.fitting(trainer, module):
+        first, other, _, second = (outcome(executor, arm, client) for client in (2, 0, 1, 2))
+    assert all(torch.equal(one, another) for one, another in zip(first[0], second[0], strict=True))
+    assert first[1:] == second[1:]
+    assert first[1] != other[1], "the test could tell clients apart"

@@ -85,19 +85,6 @@ def windows(count, past, future):
     }
 
 
-def test_gluonts_feed_forward():
-    module = pytest.importorskip("gluonts.torch.model.simple_feedforward.lightning_module", reason=REASON)
-
-    def make():
-        torch.manual_seed(0)
-        return module.SimpleFeedForwardLightningModule({"prediction_length": 4, "context_length": 12})
-
-    def data(clients=3):
-        return FederatedData(windows(60, 12, 4), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=8)
-
-    check(make, data, lr=0.01)
-
-
 def test_gluonts_deep_ar_whose_schedule_watches_validation():
     module = pytest.importorskip("gluonts.torch.model.deepar.lightning_module", reason=REASON)
     options = {"freq": "h", "context_length": 8, "prediction_length": 4, "lags_seq": [1, 2], "hidden_size": 8}
@@ -113,7 +100,7 @@ def test_gluonts_deep_ar_whose_schedule_watches_validation():
     check(make, data, lr=0.01)
 
 
-@pytest.mark.parametrize("name", ["TemporalFusionTransformer", "NBeats", "RecurrentNetwork"])
+@pytest.mark.parametrize("name", ["TemporalFusionTransformer", "NBeats"])
 def test_pytorch_forecasting(name):
     forecasting = pytest.importorskip("pytorch_forecasting", reason=REASON)
     pandas = pytest.importorskip("pandas", reason=REASON)
@@ -133,7 +120,6 @@ def test_pytorch_forecasting(name):
     small = {
         "TemporalFusionTransformer": {"hidden_size": 4, "attention_head_size": 1, "dropout": 0.1},
         "NBeats": {"widths": [8, 8], "backcast_loss_ratio": 0.1},
-        "RecurrentNetwork": {"hidden_size": 6, "rnn_layers": 2, "dropout": 0.1},
     }[name]
 
     def make():
@@ -144,33 +130,6 @@ def test_pytorch_forecasting(name):
         owners = np.arange(len(dataset)) % clients
         return FederatedData(
             dataset, Natural(owners), fractions=(0.8, 0.2, 0.0), batch_size=16, collate_fn=dataset._collate_fn
-        )
-
-    check(make, data, lr=0.02)
-
-
-@pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
-def test_deeptab_task(optimizer):
-    deeptab = pytest.importorskip("deeptab", reason=REASON)
-    from deeptab.architectures import MLP
-    from deeptab.configs import MLPConfig
-    from deeptab.data.dataset import TabularDataset
-    from deeptab.training import TaskModel
-
-    assert deeptab.__version__
-    generator = torch.Generator().manual_seed(0)
-    columns = [torch.randn(150, 1, generator=generator) for _ in range(3)]
-    target = columns[0] * 2 - columns[1] + 1
-    numbers = {f"x{place}": {"dimension": 1, "preprocessing": "standard"} for place in range(3)}
-    config = MLPConfig(layer_sizes=[8, 8], dropout=0.1)
-
-    def make():
-        torch.manual_seed(0)
-        return TaskModel(MLP, config, (numbers, {}, {}), optimizer_type=optimizer, lr=0.001)
-
-    def data(clients=3):
-        return FederatedData(
-            TabularDataset([], columns, None, target), Iid(clients), fractions=(0.8, 0.2, 0.0), batch_size=6
         )
 
     check(make, data, lr=0.02)

@@ -151,10 +151,8 @@ class Bagged(Plain):
 
 CASES = {
     "one_tensor": Case(Reconstructs, data=one_tensor),
-    "by_name": Case(ByName, data=by_name),
     "by_name_double": Case(ByName, data=by_name, trainer={"precision": "64-true"}, tolerance=1e-12),
     "nested": Case(Nested, data=nested),
     "ragged": Case(Ragged, data=ragged),
-    "ragged_mixed": Case(Ragged, data=ragged, trainer={"precision": "bf16-mixed"}),
     "bags": Case(Bagged, data=bags),
 }

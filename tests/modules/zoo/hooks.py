@@ -148,13 +148,6 @@ class OnlyBatch(Plain):
         self.log("val_loss", self.loss(batch))
 
 
-class DataloaderIndex(Plain):
-    """Takes the data loader's number as an option."""
-
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.log("val_loss", self.loss(batch) + dataloader_idx)
-
-
 class ReturnsDict(Plain):
     """Returns its loss in a dict, and skips a batch by returning None."""
 
@@ -223,26 +216,17 @@ CASES = {
     "scheduler_step": Case(SchedulerStep, bare=True),
     "stops_epoch": Case(StopsEpoch, bare=True),
     "epoch_hooks": Case(EpochHooks, bare=True),
-    "epoch_hooks_accumulated": Case(EpochHooks, trainer={"accumulate_grad_batches": 3}, bare=False),
     "validation_hooks": Case(ValidationHooks, bare=True),
     "only_batch": Case(OnlyBatch, bare=True),
-    "only_batch_clipped": Case(OnlyBatch, trainer={"gradient_clip_val": 0.1}, bare=False),
-    "dataloader_index": Case(DataloaderIndex, bare=True),
-    "returns_dict": Case(ReturnsDict, bare=True),
-    "returns_dict_clipped": Case(ReturnsDict, trainer={"gradient_clip_val": 0.1}, bare=False),
     "batch_transfer": Case(BatchTransfer, bare=True),
     "draws": Case(Draws, bare=True),
     "own_train": Case(OwnTrain, bare=True),
     "callback_step": Case(Plain, callbacks=lambda: [ScalesGradients()], bare=False),
     "callback_backward": Case(Plain, callbacks=lambda: [WatchesBackward()], bare=False),
-    "clip_norm": Case(Plain, trainer={"gradient_clip_val": 0.1}, bare=False),
     "clip_value": Case(Plain, trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}, bare=False),
-    "accumulation": Case(Plain, trainer={"accumulate_grad_batches": 3}, bare=False),
     "accumulation_skips": Case(ReturnsDict, trainer={"accumulate_grad_batches": 2}, bare=False),
     "scheduler_accumulated": Case(SchedulerStep, trainer={"accumulate_grad_batches": 3}, bare=False),
     "bf16_mixed": Case(Plain, trainer={"precision": "bf16-mixed"}, bare=False),
-    "bf16_true": Case(Plain, trainer={"precision": "bf16-true"}, bare=False, tolerance=1e-2),
-    "double": Case(Plain, trainer={"precision": "64-true"}, bare=False, tolerance=1e-12),
     "detect_anomaly": Case(Plain, trainer={"detect_anomaly": True}),
     "profiler": Case(Plain, trainer={"profiler": "simple"}, bare=False),
     "limited": Case(Plain, trainer={"limit_train_batches": 0.5}),

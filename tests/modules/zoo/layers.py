@@ -114,24 +114,6 @@ class Queue(Plain):
         self.seen += len(batch[0])
 
 
-class Counter(Plain):
-    """Counts its steps and smooths its loss in plain attributes, and weighs its loss by them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = 0
-        self._smooth = torch.zeros(())
-        self.net[1].calls = 0
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self.loss(batch) * (1 + 0.1 * self.steps) + 0.1 * self._smooth * self.net[2].bias.sum()
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.steps += 1
-        self.net[1].calls += 1
-        self._smooth = 0.5 * self._smooth + 0.5 * outputs["loss"]
-
-
 class Cache(Plain):
     """Builds a table when it is first needed, in an attribute and in a buffer that is not saved."""
 
@@ -188,7 +170,6 @@ class Attention(Plain):
 
 CASES = {
     "batch_norm": Case(BatchNorm, bare=True),
-    "batch_norm_accumulated": Case(BatchNorm, trainer={"accumulate_grad_batches": 2}),
     "recurrent": Case(Recurrent, bare=True),
     "tied": Case(Tied, bare=True),
     "frozen_backbone": Case(FrozenBackbone, bare=True),
@@ -196,7 +177,6 @@ CASES = {
     "configured_model": Case(ConfiguredModel, bare=True),
     "target": Case(Target, bare=True),
     "queue": Case(Queue, bare=True),
-    "counter": Case(Counter, bare=True),
     "cache": Case(Cache, bare=True),
     "parametrized": Case(Parametrized, bare=True),
     "sparse_embedding": Case(SparseEmbedding, bare=True),

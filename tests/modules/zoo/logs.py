@@ -105,13 +105,6 @@ class ReadsBack(Plain):
         self.log("val_twice", 2 * self.trainer.callback_metrics["val_loss"])
 
 
-class WatchesItself(OwnLog):
-    """Overrides `log`, and has a schedule that validates in the middle of training."""
-
-    def configure_optimizers(self) -> Any:
-        return watching_validation(self)
-
-
 class MetricsWatched(Metrics):
     """Has metric objects, and a schedule that validates in the middle of training."""
 
@@ -150,15 +143,10 @@ class OwnMetric(Plain):
 
 
 CASES = {
-    "metrics": Case(Metrics, bare=True),
-    "metrics_clipped": Case(Metrics, trainer={"gradient_clip_val": 0.1}, bare=False),
     "computed_by_hand": Case(ComputedByHand, bare=True),
     "reductions": Case(Reductions, bare=True),
     "own_log": Case(OwnLog),
-    "own_log_clipped": Case(OwnLog, trainer={"gradient_clip_val": 0.1}),
     "reads_back": Case(ReadsBack, bare=True),
-    "reads_back_clipped": Case(ReadsBack, trainer={"gradient_clip_val": 0.1}, bare=False),
-    "watches_itself": Case(WatchesItself, validates=True, epochs=4),
     "metrics_watched": Case(MetricsWatched, validates=True, epochs=4),
     "returned": Case(Returned, bare=True),
     "own_metric": Case(OwnMetric, bare=True),

@@ -125,18 +125,6 @@ def chained(optimizer: Optimizer) -> Any:
     return schedules.ChainedScheduler(parts, optimizer)
 
 
-class EpochLogged(Configured):
-    """Logs the loss once an epoch, for a schedule that watches the epoch's mean."""
-
-    def __init__(self) -> None:
-        super().__init__(plateau)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = self.loss(batch)
-        self.log("train_loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-
 class Manual(Plain):
     """Manual optimisation with one optimizer, and a schedule that is stepped on the last batch of an epoch."""
 
@@ -221,47 +209,22 @@ class Gan(Plain):
         return [first, second], [schedules.StepLR(first, 1, gamma=0.5), schedules.ExponentialLR(second, 0.9)]
 
 
-class ManualDicts(Gan):
-    """The same, configured by one dict per optimizer."""
-
-    def configure_optimizers(self) -> Any:
-        optimizers, schedulers = super().configure_optimizers()
-        pairs = zip(optimizers, schedulers, strict=True)
-        return tuple({"optimizer": optimizer, "lr_scheduler": schedule} for optimizer, schedule in pairs)
-
-
 CASES = {
     "sgd": Case(Plain, bare=True),
     "adam": Case(configured(lambda module: Adam(module.parameters(), lr=0.02)), bare=True),
     "adamw_groups": Case(configured(two_groups), bare=True),
     "adagrad": Case(configured(lambda module: torch.optim.Adagrad(module.parameters(), lr=0.05)), bare=True),
-    "rprop": Case(configured(lambda module: torch.optim.Rprop(module.parameters(), lr=0.05)), bare=True),
     "lookahead": Case(configured(lambda module: Lookahead(Adam(module.parameters(), lr=0.02))), bare=False),
     "tensor_rate": Case(configured(tensor_rate), bare=True),
-    "rmsprop_list": Case(configured(lambda module: [torch.optim.RMSprop(module.parameters(), lr=0.01)]), bare=True),
-    "optimizer_dict": Case(configured(lambda module: {"optimizer": sgd(module)}), bare=True),
     "lbfgs": Case(configured(lambda module: torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=4)), bare=False),
-    "lists": Case(configured(lists), bare=True),
     "list_of_dicts": Case(configured(list_of_dicts)),
-    "step_interval": Case(scheduled(lambda opt: schedules.StepLR(opt, 3, gamma=0.5), interval="step")),
-    "frequency": Case(scheduled(lambda opt: schedules.ExponentialLR(opt, 0.7), interval="step", frequency=3)),
     "epoch_frequency": Case(scheduled(lambda opt: schedules.ExponentialLR(opt, 0.5), frequency=2), epochs=5),
-    "warm_restarts": Case(scheduled(lambda opt: schedules.CosineAnnealingWarmRestarts(opt, 4), interval="step")),
-    "lambda": Case(scheduled(lambda opt: schedules.LambdaLR(opt, lambda step: 1 / (1 + step)), interval="step")),
-    "polynomial": Case(scheduled(lambda opt: schedules.PolynomialLR(opt, 10), interval="step")),
-    "cyclic": Case(scheduled(lambda opt: schedules.CyclicLR(opt, 0.01, 0.3, step_size_up=4), interval="step")),
-    "multi_step": Case(scheduled(lambda opt: schedules.MultiStepLR(opt, [2, 5], gamma=0.2), interval="step")),
-    "sequential": Case(scheduled(sequential, interval="step")),
-    "chained": Case(scheduled(chained, interval="step")),
     "one_cycle": Case(configured(one_cycle)),
     "one_cycle_accumulated": Case(configured(one_cycle), trainer={"accumulate_grad_batches": 3}),
-    "one_cycle_limited": Case(configured(one_cycle), trainer={"limit_train_batches": 5}),
     "plateau": Case(configured(plateau), epochs=4),
-    "plateau_of_epoch": Case(EpochLogged, epochs=4),
     "plateau_of_validation": Case(configured(watching_validation), validates=True, epochs=5),
     "manual": Case(Manual, bare=False),
     "manual_accumulation": Case(ManualAccumulation, bare=False),
     "manual_closure": Case(ManualClosure, bare=False),
     "gan": Case(Gan, bare=False),
-    "manual_dicts": Case(ManualDicts, bare=False),
 }
