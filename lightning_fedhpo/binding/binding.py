@@ -15,17 +15,16 @@ optimizers in order, and goes over ``lr``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from lightning_fedhpo.algorithms.base import decayed
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, whole
 from lightning_fedhpo.binding import lr_schedules
+from lightning_fedhpo.binding.attributes import Target, attribute_target, dropout_target, dropouts
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, portion, shared
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.types import Config
@@ -34,22 +33,6 @@ LOOP = ("epochs", "batch_size")
 DECAY = "decay"
 """The hyperparameter by which the local learning rate falls over an arm's rounds: ``lr_t = lr * (1 - decay)**t``."""
 RATES = ("lr", "max_lr")
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A place a value is written to and read from."""
-
-    write: Callable[[Any], None]
-    read: Callable[[], Any]
-    where: str
-    restore: Callable[[], None] | None = None
-    """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
-    assign: Callable[[Any], Callable[[], None]] | None = None
-    """Where the module itself reads the value: writes whatever it is given, unchecked, and returns what undoes it."""
-    rounded: Callable[[Any], Any] = lambda value: value
-    """Returns what is held of a value: a tensor has its own digits."""
 
 
 @dataclass
@@ -111,10 +94,10 @@ class Binding:
         return {**config, **{name: decayed(rate, decay, rounds) for name, rate in own.items()}}
 
     def apply(self, config: Config) -> dict[str, Any]:
-        """Begin anew, set every value of a configuration, and return what is in force, read back.
+        """Rewind the optimizers, set every value, and return the values in force, read back.
 
-        A bound name that the configuration leaves out has the module's own value. The values of the local loop, of
-        the algorithm and the learning rate are returned also where nobody tunes them.
+        A bound name that is left out has the module's own value. Local loop, algorithm and learning rate are returned
+        also where nobody tunes them.
         """
         self._local.rewind()
         self.settings.epochs = self._defaults.epochs
@@ -169,9 +152,9 @@ class Binding:
         if name in self.settings.algorithm:
             values = self.settings.algorithm
             return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
-        target = self._group_target(name) or (self._dropout_target() if name == "dropout" else None)
+        target = self._group_target(name) or (dropout_target(self._module) if name == "dropout" else None)
         is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
-        target = target or (_attribute_target(self._module, name) if "." in name and is_path else None)
+        target = target or (attribute_target(self._module, name) if "." in name and is_path else None)
         if target is None:
             raise ValueError(self._nothing(name))
         return target
@@ -239,104 +222,3 @@ class Binding:
                 group[key] = portion(checked(general, value), share)
 
         return Target(write_key, lambda: reference[key], place)
-
-    def _dropout_target(self) -> Target | None:
-        layers = dropouts(self._module)
-        if not layers:
-            return None
-
-        def write(value: Any) -> None:
-            assign(number("dropout", value, 0, 1))
-
-        def assign(value: Any) -> Callable[[], None]:
-            former = held()
-            for layer, attribute in layers:
-                setattr(layer, attribute, value)
-            return partial(put_back, former)
-
-        def held() -> list[Any]:
-            return [getattr(layer, attribute) for layer, attribute in layers]
-
-        def put_back(values: Sequence[Any]) -> None:
-            for (layer, attribute), value in zip(layers, values, strict=True):
-                setattr(layer, attribute, value)
-
-        first, place = layers[0]
-        own = partial(put_back, held())
-        return Target(write, lambda: getattr(first, place), f"{len(layers)} dropout layers", own, assign)
-
-
-def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Return a module's dropout layers, each with the name of its probability."""
-    layers: list[tuple[nn.Module, str]] = []
-    for layer in module.modules():
-        if isinstance(layer, DROPOUTS):
-            layers.append((layer, "p"))
-        elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
-            layers.append((layer, "dropout"))
-    return layers
-
-
-def _attribute_target(module: nn.Module, path: str) -> Target:
-    """Bind ``module.a.b`` or ``hparams.a``; every step of the path must exist."""
-    root, *steps = path.split(".")
-    if root not in ("module", "hparams") or not all(steps):
-        raise ValueError(
-            f"a hyperparameter's path starts with `module.` or `hparams.`, got {path!r}: for the module's attribute "
-            f"write `module.{path}`."
-        )
-    owner: Any = module.hparams if root == "hparams" else module
-    for step in steps[:-1]:
-        owner = _step(owner, step, path)
-    last = steps[-1]
-    held = _step(owner, last, path)
-    if isinstance(held, nn.Parameter):
-        raise ValueError(f"{path!r} is a trained parameter, not a hyperparameter: training would overwrite it.")
-    if isinstance(held, torch.Tensor):
-        if held.numel() != 1:
-            raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
-        tensor = held
-        target = _restoring(lambda value: _fill(tensor, value), tensor.item, path)
-        if not tensor.is_floating_point():
-            return target
-        return replace(target, rounded=lambda value: torch.tensor(value, dtype=tensor.dtype).item())
-    if isinstance(owner, MutableMapping | list):
-        slot: Any = int(last) if isinstance(owner, list) else last
-        return _restoring(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], path)
-    return _restoring(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), path)
-
-
-def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
-    def assign(value: Any) -> Callable[[], None]:
-        former = read()
-        write(value)
-        return partial(write, former)
-
-    return Target(write, read, f"`{path}`", partial(write, read()), assign)
-
-
-def _step(owner: Any, name: str, path: str) -> Any:
-    """Go one step along a path: an attribute, a key, or a place in a list."""
-    if isinstance(owner, Mapping):
-        if name in owner:
-            return owner[name]
-        there = [str(key) for key in owner]
-    elif isinstance(owner, list | tuple | nn.Sequential | nn.ModuleList) and name.isdigit() and int(name) < len(owner):
-        return owner[int(name)]
-    elif hasattr(owner, name):
-        return getattr(owner, name)
-    else:
-        there = sorted(
-            key
-            for key in {*vars(owner), *(vars(owner).get("_modules") or ()), *(vars(owner).get("_buffers") or ())}
-            if not key.startswith("_")
-        )
-    raise ValueError(
-        f"hyperparameter {path!r} reaches nothing: {type(owner).__name__} has no {name!r}, it has "
-        f"{', '.join(there) or 'nothing'}."
-    )
-
-
-def _fill(tensor: torch.Tensor, value: Any) -> None:
-    with torch.no_grad():
-        tensor.fill_(value)

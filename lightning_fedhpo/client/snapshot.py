@@ -71,13 +71,12 @@ class Snapshot:
         self.reseed(seeding.key(self._seed, seeding.EVALUATION, *place))
 
     @torch.no_grad()
-    def end(self) -> None:
-        """Put everything back."""
+    def end(self) -> list[str]:
+        """Put everything back, and name the attributes that were set anew."""
         if not self._open:
-            return
+            return []
         self._open = False
-        for layer, before in self._attributes:
-            _put_back(layer, before)
+        changed = [name for layer, before in self._attributes for name in _put_back(layer, before)]
         for held, key, tensor in self._slots:
             held[key] = tensor
         for container, entries in self._containers:
@@ -94,6 +93,7 @@ class Snapshot:
                     "the client's own.",
                     stacklevel=2,
                 )
+        return changed
 
     def reseed(self, draw: int) -> None:
         """Seed the generators that the module keeps."""
@@ -108,21 +108,22 @@ class Snapshot:
 
 
 @contextmanager
-def rolled_back(module: nn.Module) -> Iterator[None]:
-    """Put a module's attributes back afterwards; its parameters and buffers are left to the caller.
+def rolled_back(module: nn.Module) -> Iterator[list[str]]:
+    """Put a module's attributes back afterwards, and name those that were set anew in the list that is yielded.
 
     >>> layer = nn.Linear(2, 2)
-    >>> with rolled_back(layer):
+    >>> with rolled_back(layer) as changed:
     ...     layer.last = 3
-    >>> hasattr(layer, "last")
-    False
+    >>> changed, hasattr(layer, "last")
+    (['last'], False)
     """
+    changed: list[str] = []
     snapshot = Snapshot(module, [*module.parameters(), *module.buffers()])
     snapshot.begin()
     try:
-        yield
+        yield changed
     finally:
-        snapshot.end()
+        changed += snapshot.end()
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
@@ -135,7 +136,7 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
             yield layer
 
 
-def _put_back(layer: nn.Module, before: dict[str, Any]) -> None:
+def _put_back(layer: nn.Module, before: dict[str, Any]) -> list[str]:
     held = vars(layer)
     names = [name for name in held if name not in before and name not in _OF_LIGHTNING]
     names += [name for name, value in before.items() if name not in held or held[name] is not value]
@@ -146,6 +147,7 @@ def _put_back(layer: nn.Module, before: dict[str, Any]) -> None:
             held[name] = before[name]
         else:
             del held[name]
+    return names
 
 
 def _parts(value: Any, levels: int = LEVELS) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from lightning_fedhpo.binding.binding import dropouts
+from lightning_fedhpo.binding.attributes import dropouts
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 
 if TYPE_CHECKING:

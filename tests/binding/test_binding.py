@@ -115,81 +115,49 @@ def test_a_name_that_reaches_nothing_is_an_error(name: str, message: str) -> Non
         bound(name)
 
 
-def test_dropout_without_a_dropout_layer_says_so() -> None:
-    module = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="no dropout layer"):
-        Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["dropout"])
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("epochs", 0, "at least 1"),
-        ("batch_size", 2.5, "whole number"),
-        ("dropout", 1.5, r"\[0, 1\]"),
-    ],
-)
-def test_values_that_cannot_be(name: str, value: Any, message: str) -> None:
-    _, binding, _ = bound(name)
-    with pytest.raises((TypeError, ValueError), match=message):
-        binding.apply({name: value})
-
-
 def test_a_tensor_holds_a_value_with_the_digits_that_it_has() -> None:
     module, binding, _ = bound("module.temperature")
     assert binding.apply({"module.temperature": 0.001})["module.temperature"] == module.temperature.item() != 0.001
 
 
-def test_a_tensor_of_whole_numbers_does_not_hold_others() -> None:
-    layer = nn.Linear(1, 1)
-    layer.register_buffer("count", torch.tensor(3))
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    binding = Binding(layer, LocalOptimizers([optimizer], []), LocalSettings(), ["module.count"])
-    with pytest.raises(ValueError, match="holds 0: it would not take effect"):
-        binding.apply({"module.count": 0.5})
+class Stubborn(nn.Linear):
+    """Does not keep what is assigned."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.register_buffer("count", torch.tensor(3))
+
+    @property
+    def rate(self) -> float:
+        return 0.5
+
+    @rate.setter
+    def rate(self, value: float) -> None:
+        pass
 
 
-def test_an_attribute_that_does_not_keep_its_value_is_an_error() -> None:
-    class Stubborn(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(1, 1)
-
-        @property
-        def rate(self) -> float:
-            return 0.5
-
-        @rate.setter
-        def rate(self, value: float) -> None:
-            pass
-
+@pytest.mark.parametrize(("name", "value", "held"), [("module.rate", 0.1, "0.5"), ("module.count", 0.5, "0")])
+def test_an_attribute_that_does_not_keep_its_value_is_an_error(name: str, value: float, held: str) -> None:
     module = Stubborn()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    binding = Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), ["module.rate"])
-    with pytest.raises(ValueError, match="holds 0.5: it would not take effect"):
-        binding.apply({"module.rate": 0.1})
+    binding = Binding(module, LocalOptimizers([optimizer], []), LocalSettings(), [name])
+    with pytest.raises(ValueError, match=f"holds {held}: it would not take effect"):
+        binding.apply({name: value})
 
 
 def run(module: ToyModule, *callbacks: Any, **loop: Any) -> FederatedLoop:
     """Two rounds."""
-    fed = FederatedLoop(**({"cohort": 3} | loop))
+    fed = FederatedLoop(**({"cohort": 3, "executor": "sequential"} | loop))
     quiet_trainer(2, fed, *callbacks).fit(module, datamodule=toy_data())
     return fed
 
 
-@pytest.mark.parametrize("name", ["hparams.unused", "module.copied"])
-def test_what_takes_no_effect_is_an_error_before_the_first_round(name: str) -> None:
-    space = SearchSpace(client={name: Float(0.0, 2.0)})
-    with pytest.raises(ValueError, match=f"'{name}' takes no effect.*bit for bit"):
-        run(Everything(), FedEx(space, configs=3))
-    with pytest.raises(ValueError, match="takes no effect"):
-        run(Everything(), Fixed(client={name: 0.5}))
-    with pytest.raises(ValueError, match="takes no effect"):
-        run(Everything(), RandomSearch(space, budget=4, max_rounds=2))
-
-
-def test_the_proof_can_be_switched_off() -> None:
+def test_what_takes_no_effect_is_an_error_before_the_first_round() -> None:
+    space = SearchSpace(client={"module.copied": Float(0.0, 2.0)})
+    tuners = [FedEx(space, configs=3), RandomSearch(space, budget=4, max_rounds=2)]
+    for callback in (*tuners, Fixed(client={"hparams.unused": 0.5})):
+        with pytest.raises(ValueError, match="takes no effect.*bit for bit"):
+            run(Everything(), callback)
     fed = run(Everything(), Fixed(client={"hparams.unused": 0.5}), verify=False)
     assert set(fed.result.jobs["hparams.unused"]) == {0.5}
 
@@ -212,19 +180,14 @@ def test_every_hyperparameter_of_the_papers_space_is_proved() -> None:
         assert row["local_steps"] == steps * row["epochs"], "epochs and batch size show in what was done"
 
 
-def test_the_proof_leaves_the_module_as_it_was() -> None:
-    module = Everything()
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    space = SearchSpace(client={"lr": Float(1e-3, 1e-1), "dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
-    trainer = quiet_trainer(0, FederatedLoop(cohort=3), FedEx(space, configs=3))
-    trainer.fit(module, datamodule=toy_data())
-    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-    assert (module.net[2].p, module.scale) == (0.1, 1.0)
-
-
-def test_after_fit_the_module_holds_the_values_to_deploy() -> None:
+def test_the_proof_leaves_the_module_alone_and_a_run_the_values_to_deploy() -> None:
     space = SearchSpace(client={"dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
     module = Everything()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    loop = FederatedLoop(cohort=3, executor="sequential")
+    quiet_trainer(0, loop, FedEx(space, configs=3)).fit(module, datamodule=toy_data())
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert (module.net[2].p, module.scale) == (0.1, 1.0)
     fed = run(module, FedEx(space, configs=3, epsilon=1.0))
     assert module.net[2].p == fed.result.best["client"]["dropout"]
     assert module.scale == fed.result.best["client"]["module.scale"]
@@ -285,15 +248,6 @@ def test_groups_keep_their_ratios_under_a_schedule() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.2])
 
 
-def test_groups_keep_their_ratios_in_a_cycle() -> None:
-    def schedule(optimizer: Any) -> Any:
-        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.1, 0.4], total_steps=9)
-
-    optimizer, bind = grouped({}, {}, schedule=schedule)
-    bind("max_lr").apply({"max_lr": 0.5})
-    assert [group["max_lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 2.0])
-
-
 @pytest.mark.parametrize(
     ("kind", "name"), [(torch.optim.Adam, "beta1"), (torch.optim.Adam, "betas"), (torch.optim.SGD, "momentum")]
 )
@@ -302,6 +256,12 @@ def test_what_a_cycle_writes_over_is_refused(kind: Any, name: str) -> None:
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=9, **options)
 
     options = {"momentum": 0.9} if name == "momentum" else {}
+    optimizer, bind = grouped(options, options, kind=kind, schedule=lambda one: schedule(one, cycle_momentum=False))
+    optimizer.param_groups[1]["max_lr"] = 0.4
+    bind("max_lr").apply({"max_lr": 0.5})
+    assert [group["max_lr"] for group in optimizer.param_groups] == pytest.approx([0.5, 2.0]), (
+        "groups keep their ratios"
+    )
     with pytest.raises(ValueError, match=f"'{name}' would not take effect: OneCycleLR .*cycle_momentum=False"):
         grouped(options, kind=kind, schedule=schedule)[1](name)
     grouped(options, kind=kind, schedule=lambda optimizer: schedule(optimizer, cycle_momentum=False))[1](name)
@@ -314,32 +274,29 @@ def test_what_a_cycle_writes_over_is_refused(kind: Any, name: str) -> None:
     [
         ("epochs", Int(0, 5), "'epochs' may become 0 in this run, which cannot be: `epochs` must be at least 1"),
         ("epochs", Float(1.0, 5.0), "'epochs' may become 2.5.*whole number"),
-        ("batch_size", Choice([8, 0, 16]), "'batch_size' may become 0"),
         ("dropout", Float(0.0, 1.5), "'dropout' may become 1.5"),
-        ("epochs", Choice([1, 10**9]), "'epochs' may become 1000000000.*at most 10000"),
-        ("lr", Float(-1.0, 1.0), "'lr' may become -1.0.*above 0"),
         ("lr", Float(0.0, 1.0), "'lr' may become 0.0.*above 0, got 0.0: with 0 nothing is learned"),
         ("weight_decay", Float(-1.0, 1.0), "'weight_decay' may become -1.0.*at least 0"),
         ("beta1", Float(0.5, 1.0), r"'beta1' may become 1.0.*\[0, 1\)"),
         ("prox_mu", Float(-1.0, 1.0), "'prox_mu' may become -1.0.*at least 0"),
     ],
 )
-@pytest.mark.parametrize("seed", [0, 1])
-def test_bad_ends_of_a_space_are_found_before_the_first_round(
-    name: str, dimension: Any, message: str, seed: int
-) -> None:
+def test_bad_ends_of_a_space_are_found_before_the_first_round(name: str, dimension: Any, message: str) -> None:
     space = SearchSpace(client={name: dimension})
-    for callback in (FedEx(space, configs=3), RandomSearch(space, budget=4, max_rounds=2)):
-        fed = FederatedLoop(FedProx(), cohort=3, seed=seed)
-        with pytest.raises((TypeError, ValueError), match=message):
-            quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
-        assert not fed.session.records.ledger.client_updates
+    callback = FedEx(space, configs=3) if name == "epochs" else RandomSearch(space, budget=4, max_rounds=2)
+    fed = FederatedLoop(FedProx(), cohort=3, executor="sequential")
+    with pytest.raises((TypeError, ValueError), match=message):
+        quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
+    assert not fed.session.records.ledger.client_updates
 
 
-@pytest.mark.parametrize("value", ["fast", None, True])
-def test_an_optimizer_s_value_is_a_number(value: Any) -> None:
-    with pytest.raises(TypeError, match="'lr' may become .* `lr` must be a number"):
-        run(Everything(), Fixed(client={"lr": value}))
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [({"lr": "fast"}, "'lr' may become .* `lr` must be a number"), ({"decay": 1.5}, r"`decay` must be in \[0, 1\)")],
+)
+def test_a_fixed_value_that_cannot_be_is_refused(client: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(Everything(), Fixed(client=client))
 
 
 class WarmsUp(ToyModule):
@@ -369,9 +326,9 @@ class ActsLate(ToyModule):
         (ToyModule, {"maximize": Choice([False, True])}),
     ],
 )
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_takes_effect_late_or_beside_others_only_is_not_refused(kind: Any, client: Any, seed: int) -> None:
-    fed = FederatedLoop(cohort=2, seed=seed)
+    fed = FederatedLoop(cohort=2, seed=seed, executor="sequential")
     data = toy_data(clients=4, examples=480)
     quiet_trainer(1, fed, FedEx(SearchSpace(client=client), configs=3, epsilon=1.0)).fit(kind(), datamodule=data)
     assert fed.result.ledger["client_updates"] == 2
@@ -396,11 +353,6 @@ class FallingRate(Tuner):
 
     def suggest(self, arm: Any, cohort: Any, context: Any) -> list[Suggestion]:
         return [Suggestion({"lr": 0.4 * 0.5**context.round})] * len(cohort)
-
-
-def test_a_decay_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1\), got 1.5"):
-        toy_run(1, Fixed({"decay": 1.5}), executor="sequential")
 
 
 class Deaf(FedAvg):

@@ -57,6 +57,8 @@ def test_a_federation_of_one_trains_and_validates_as_lightning_does(name):
     start = {key: tensor.clone() for key, tensor, _ in named_state(built(case.build(), data))}
     moved = 0
     for (key, tensor, _), (_, expected, _) in zip(named_state(ours), named_state(theirs), strict=True):
+        if name == "cache" and key == "growing":
+            continue  # a client's cache is put back
         torch.testing.assert_close(
             tensor, expected, atol=case.tolerance, rtol=case.tolerance, msg=lambda text, key=key: f"{key}: {text}"
         )

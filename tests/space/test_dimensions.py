@@ -11,9 +11,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lightning_fedhpo.space.dimensions import Float, Int, steps
+from lightning_fedhpo.space.dimensions import Float, Int
 
-SEEDS = range(5)
 DIMENSIONS = [
     Float(-2.0, 3.0),
     Float(1e-4, 1.0, log=True),
@@ -43,14 +42,13 @@ class Fixed(np.random.Generator):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_samples_are_plain_numbers_inside_and_depend_on_the_seed_only(dimension: Float | Int, seed: int) -> None:
-    values = draws(dimension, 200, seed)
-    assert values == draws(dimension, 200, seed)
+def test_samples_are_plain_numbers_inside_and_depend_on_the_seed_only(dimension: Float | Int) -> None:
+    values = draws(dimension, 200)
+    assert values == draws(dimension, 200)
     assert {type(value) for value in values} == {float if isinstance(dimension, Float) else int}
     assert all(value in dimension and dimension.contains(value) for value in values)
     if dimension.low < dimension.high:
-        assert values != draws(dimension, 200, seed + 1)
+        assert values != draws(dimension, 200, 1)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +69,11 @@ def test_a_draw_takes_one_random_number(dimension: Float | Int) -> None:
     assert rng.random() == reference.random()
 
 
-def test_float_is_uniform_on_its_scale() -> None:
-    # A fifth of the width, for every fifth; with 20,000 draws the standard error of a share is 0.003.
-    linear = np.histogram(draws(Float(-2.0, 3.0), 20_000), bins=[-2, -1, 0, 1, 2, 3])[0] / 20_000
-    np.testing.assert_allclose(linear, 0.2, atol=0.012)
-    # A quarter of the draws of 1e-4..1 in every decade: that is what log-uniform means.
-    decades = np.histogram(draws(Float(1e-4, 1.0, log=True), 20_000), bins=[1e-4, 1e-3, 1e-2, 1e-1, 1])[0] / 20_000
-    np.testing.assert_allclose(decades, 0.25, atol=0.013)
-
-
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
 def test_float_quantiles(fraction: float) -> None:
     assert Float(-2.0, 3.0).quantile(fraction) == pytest.approx(-2 + 5 * fraction)
     # The quantile of a log-uniform number is the weighted geometric mean of its bounds.
     assert Float(2.0, 50.0, log=True).quantile(fraction) == pytest.approx(2 ** (1 - fraction) * 50**fraction)
-
-
-def test_int_is_uniform_and_reaches_both_bounds() -> None:
-    shares = Counter(draws(Int(1, 5), 20_000))
-    assert sorted(shares) == [1, 2, 3, 4, 5]
-    np.testing.assert_allclose([shares[k] / 20_000 for k in range(1, 6)], 0.2, atol=0.012)
 
 
 def test_log_int_is_as_likely_as_the_reals_that_round_to_it() -> None:
@@ -126,9 +109,8 @@ def test_neighbourhoods_by_hand(dimension: Float | Int, value: float, epsilon: f
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_perturbations_stay_near(dimension: Float | Int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def test_perturbations_stay_near(dimension: Float | Int) -> None:
+    rng = np.random.default_rng(0)
     scale = math.log if dimension.log else float
     width = scale(dimension.high) - scale(dimension.low)
     for epsilon in (0.05, 0.3, 0.8):
@@ -143,7 +125,6 @@ def test_perturbations_stay_near(dimension: Float | Int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
-@pytest.mark.parametrize("seed", SEEDS)
 def test_epsilon_zero_keeps_the_value_and_one_is_the_whole_space(dimension: Float | Int, seed: int) -> None:
     value = dimension.sample(np.random.default_rng(seed))
     assert dimension.perturb(value, 0, np.random.default_rng(9)) == value
@@ -191,11 +172,6 @@ def test_round_trips(dimension: Float | Int) -> None:
     assert len({dimension, copy.copy(dimension)}) == 1
 
 
-@pytest.mark.parametrize("bound", [0.1, 1 / 3, 5e-324, 1e-7, 123456.789])
-def test_json_is_exact(bound: float) -> None:
-    assert Float.from_dict(json.loads(json.dumps(Float(bound, 1e9).to_dict()))).low == bound
-
-
 def test_values_are_plain_and_cannot_be_changed() -> None:
     lr, epochs = Float(np.float32(0.5), 1), Int(np.int64(1), 3)
     assert (type(lr.low), type(lr.high), type(epochs.low)) == (float, float, int)
@@ -210,18 +186,13 @@ def test_values_are_plain_and_cannot_be_changed() -> None:
     [
         (Float, (2.0, 1.0), ValueError, "comes first, got 2.0 and 1.0: swap"),
         (Float, (0.0, 1.0, True), ValueError, "log scale needs bounds above zero, got 0.0"),
-        (Float, (-1.0, 1.0, True), ValueError, "above zero"),
         (Float, (0.0, math.inf), ValueError, "must be finite"),
-        (Float, (math.nan, 1.0), ValueError, "must be finite"),
         (Float, (-1e308, 1e308), ValueError, "distance must be finite"),
         (Float, ("1e-4", 1.0), TypeError, r"write 1\.0e-4"),
-        (Float, (False, True), TypeError, "must be numbers"),
         (Float, (0.0, 1.0, "yes"), TypeError, "`log` of Float must be true or false, got 'yes'"),
         (Int, (1, 2.5), TypeError, "whole numbers .*got 1 and 2.5"),
-        (Int, (1.0, 2.0), TypeError, "whole numbers"),
         (Int, (True, 5), TypeError, "whole numbers"),
         (Int, (5, 1), ValueError, "swap"),
-        (Int, (0, 8, True), ValueError, "above zero"),
     ],
 )
 def test_constructors_refuse(kind: type, arguments: tuple[object, ...], error: type[Exception], message: str) -> None:
@@ -249,7 +220,3 @@ def test_methods_refuse() -> None:
         Float.from_dict({"type": "int", "low": 0, "high": 1})
     with pytest.raises(TypeError, match="cannot be made of .*hgih"):
         Float.from_dict({"type": "float", "low": 0, "hgih": 1})
-
-
-def test_steps_are_rounded_up() -> None:
-    assert [steps(10, epsilon) for epsilon in (0, 0.1, 0.3, 0.31, 1)] == [0, 1, 3, 4, 10]
