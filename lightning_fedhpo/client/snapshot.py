@@ -56,9 +56,11 @@ class Snapshot:
         layers, sent = list(_layers(self._module)), {id(tensor) for tensor in self._sent}
         own = [{name: value for name, value in vars(layer).items() if name not in _OF_LIGHTNING} for layer in layers]
         self._attributes = list(zip(layers, own, strict=True))
-        registered = [tensors for layer in layers for tensors in (layer._parameters, layer._buffers)]
+        registered: list[dict[str, Any]] = [
+            tensors for layer in layers for tensors in (layer._parameters, layer._buffers)
+        ]
         self._slots = [(held, key, one) for held in registered for key, one in held.items() if id(one) not in sent]
-        parts = [part for before in own for value in before.values() for part in _parts(value)]
+        parts: list[Any] = [part for before in own for value in before.values() for part in _parts(value)]
         self._containers = [(part, _copy(part)) for part in parts if isinstance(part, _CONTAINERS)]
         self._generators = [part for part in parts if isinstance(part, _GENERATORS)]
         arrays = [part for part in parts if isinstance(part, _ARRAYS)]
@@ -81,8 +83,7 @@ class Snapshot:
             held[key] = tensor
         for container, entries in self._containers:
             if _ids(container) != _ids(entries) and (_holds_arrays(entries) or _holds_arrays(container)):
-                container.clear()
-                (container.update if isinstance(container, dict | set) else container.extend)(entries)
+                _refill(container, entries)
         for array, copy in self._copies:
             array[...] = copy
         for tensor, version in self._versions:
@@ -168,6 +169,11 @@ def _holds_arrays(container: Any) -> bool:
 
 def _ids(container: Any) -> list[int]:
     return [id(part) for part in (*container, *(container.values() if isinstance(container, dict) else ()))]
+
+
+def _refill(container: Any, entries: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, dict | set) else container.extend)(entries)
 
 
 def _copy(part: Any) -> Any:

@@ -26,7 +26,7 @@ CONFIG = {"lr": 0.01, "momentum": 0.5, "batch_size": 32, "epochs": 3, "activatio
 
 
 def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng()
+    return np.random.default_rng(seed)
 
 
 def test_parts_are_read_only_and_in_the_order_given() -> None:
