@@ -131,22 +131,9 @@ class Tuner(Callback):
         """Return the logged figures of an arm's state, by key."""
         return {}
 
-    def candidates(self, arm: Arm) -> Mapping[str, Any]:
-        """Return the configurations of an arm by the number under which figures and jobs name them."""
-        return {}
-
     def configurations(self, arm: Arm) -> list[dict[str, Any]]:
-        """Return a row for each of an arm's candidates, with its present probability."""
-        candidates = self.candidates(arm)
-        figures = self.figures(arm) if candidates else {}
-        return [
-            {
-                "config": number,
-                **config,
-                "probability": next((v for name, v in figures.items() if name.endswith(f"/prob/{number}")), None),
-            }
-            for number, config in candidates.items()
-        ]
+        """Return a row for each of an arm's candidates: its number as ``config``, its values, its ``probability``."""
+        return []
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""

@@ -62,7 +62,11 @@ def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: f
     if epsilon == 0:
         return value
     if isinstance(dimension, Float):
-        return _float(dimension, value, epsilon, fraction)
+        ends = dimension.low, dimension.high, value
+        low, high, middle = (math.log10(end) for end in ends) if dimension.log else ends
+        moved = middle + (high - low) * epsilon * (2 * fraction - 1)
+        moved = min(max(moved, low), high)  # before the power, which may overflow
+        return dimension.clip(10.0**moved if dimension.log else moved)
     side = int(3 * fraction) - 1
     if isinstance(dimension, Int) and dimension.log:
         factor = (dimension.high / dimension.low) ** epsilon
@@ -77,14 +81,6 @@ def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: f
     return dimension.options[min(max(place, 0), last)]
 
 
-def _float(dimension: Float, value: float, epsilon: float, fraction: float) -> float:
-    ends = dimension.low, dimension.high, value
-    low, high, middle = (math.log10(end) for end in ends) if dimension.log else ends
-    moved = middle + (high - low) * epsilon * (2 * fraction - 1)
-    moved = min(max(moved, low), high)  # before the power, which may overflow
-    return dimension.clip(10.0**moved if dimension.log else moved)
-
-
 def inside(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with every value clipped to the ball around a base.
 
@@ -92,12 +88,10 @@ def inside(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any])
     >>> inside(near, {"lr": 0.7, "act": "gelu"}, base={"lr": 0.15, "act": "relu"})
     {'lr': 0.2, 'act': 'relu'}
     """
-    return {name: _inside(dimension, config[name], base[name]) for name, dimension in ball.items()}
-
-
-def _inside(dimension: Dimension[Any], value: Any, base: Any) -> Any:
-    if value in dimension:
-        return value
-    if isinstance(dimension, Choice) and not (dimension.ordered and all(map(is_number, dimension.options))):
-        return base
-    return dimension.clip(value)
+    found = dict(config)
+    for name, dimension in ball.items():
+        if config[name] not in dimension:
+            unordered = isinstance(dimension, Choice) and not dimension.ordered
+            named = isinstance(dimension, Choice) and not all(map(is_number, dimension.options))
+            found[name] = base[name] if unordered or named else dimension.clip(config[name])
+    return found

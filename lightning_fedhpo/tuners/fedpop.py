@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -37,11 +38,13 @@ class Member:
     Attributes:
         base: The clients' configuration, beta^0.
         slots: The configuration of each place in the cohort, in the ball around the base.
+        used: The number of places in the present round.
         parent: The arm that it was replaced by in this round.
     """
 
     base: dict[str, Any]
     slots: list[dict[str, Any]] = field(default_factory=list)
+    used: int = 0
     parent: int | None = None
 
 
@@ -95,7 +98,6 @@ class FedPop(Tuner):
         self.server_names = tuple(space.server) if "g" in levels else ()
         self.needs_scores = "l" in levels  # arms have scores of their own, which may be the server's
         self._rounds = 1
-        self._used: dict[int, int] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -118,8 +120,7 @@ class FedPop(Tuner):
                 "would ever be replaced. Shorten it, or give a part such as interval=0.1."
             )
         compared = {"g": ("arms", plan.arms), "l": ("of a cohort's places", plan.cohort)}
-        for level in self.levels:
-            what, count = compared[level]
+        for level, (what, count) in [(level, compared[level]) for level in self.levels]:
             if count is not None and count < self.rho:
                 rank_zero_warn(
                     f"FedPop(rho={self.rho}) replaces one of {self.rho} {what}, and the run has {count}: none will be "
@@ -142,7 +143,7 @@ class FedPop(Tuner):
         draw = seeding.rng(context.seed, seeding.CONFIGS, context.round, arm.index)
         while len(member.slots) < len(cohort):
             member.slots.append(ball.sample(draw))
-        self._used[arm.index] = len(cohort)
+        member.used = len(cohort)
         return [Suggestion(slot, place) for place, slot in enumerate(member.slots[: len(cohort)])]
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
@@ -150,7 +151,7 @@ class FedPop(Tuner):
         if "l" not in self.levels:
             return
         member = self._members[arm.index]
-        scores = dict.fromkeys(range(self._used[arm.index]), math.inf)  # a client that was left out is the worst
+        scores = dict.fromkeys(range(member.used), math.inf)  # a client that was left out is the worst
         for result in results:
             place = result.job.index or 0
             if result.score_after is None:
@@ -180,7 +181,11 @@ class FedPop(Tuner):
             client = self._evolved("client", base, arm.rounds, draw)
             arm.become(source, {**source.server, **server}, source.client)
             self._members[arm.index] = Member(client, parent=source.index)
-            self._lineage.append(_birth(context.round, arm.index, source.index, (old, server), (base, client)))
+            row: dict[str, Any] = {"round": context.round, "arm": arm.index, "parent": source.index}
+            for side, before, after in (("server", old, server), ("client", base, client)):
+                for name, value in after.items():
+                    row |= {f"{side}/{name}": value, f"{side}/{name}/parent": before[name]}
+            self._lineage.append(row)
 
     def best(self, arm: Arm) -> Config:
         """Return the base of an arm's configurations."""
@@ -218,28 +223,21 @@ class FedPop(Tuner):
             "fedpop/epsilon": annealed(self.epsilon, arm.rounds, max(self._rounds, arm.rounds)),
         }
 
-    def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
-        """Return the configuration of every place in the cohort."""
-        member = self._members.get(arm.index)
-        return {} if member is None else {str(place): slot for place, slot in enumerate(member.slots)}
+    def configurations(self, arm: Arm) -> list[dict[str, Any]]:
+        """Return a row for every place in the cohort."""
+        slots = self._members[arm.index].slots if arm.index in self._members else []
+        return [{"config": str(place), **slot, "probability": None} for place, slot in enumerate(slots)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's configurations, and the lineage."""
-        return {
-            "members": {
-                index: {"base": dict(member.base), "slots": [dict(slot) for slot in member.slots]}
-                for index, member in self._members.items()
-            },
-            "lineage": [dict(row) for row in self._lineage],
-        }
+        members = {index: {"base": member.base, "slots": member.slots} for index, member in self._members.items()}
+        return deepcopy({"members": members, "lineage": self._lineage})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state back."""
-        self._members = {
-            int(index): Member(dict(saved["base"]), [dict(slot) for slot in saved["slots"]])
-            for index, saved in state_dict["members"].items()
-        }
-        self._lineage = [dict(row) for row in state_dict["lineage"]]
+        saved = deepcopy(state_dict)
+        self._members = {int(index): Member(**member) for index, member in saved["members"].items()}
+        self._lineage = saved["lineage"]
 
     def _member(self, arm: int, seed: int) -> Member:
         """Return an arm's configurations; a new arm has the base that the search alone would draw for it."""
@@ -260,14 +258,3 @@ class FedPop(Tuner):
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _birth(
-    number: int, arm: int, parent: int, server: tuple[Config, Config], client: tuple[Config, Config]
-) -> dict[str, Any]:
-    """Return a row of the lineage; the pairs are the values of the parent and of its perturbed copy."""
-    row: dict[str, Any] = {"round": number, "arm": arm, "parent": parent}
-    for side, (old, new) in (("server", server), ("client", client)):
-        for name in new:
-            row |= {f"{side}/{name}": new[name], f"{side}/{name}/parent": old[name]}
-    return row

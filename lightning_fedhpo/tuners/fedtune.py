@@ -194,7 +194,7 @@ class FedTune(Tuner):
     def _gradient(self, state: FedTuneState, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
         """Note every client's credit, and return the gradient on the logits."""
         concrete = self.relaxation == "concrete"
-        slopes = policy.centred(slopes) if self.center else slopes
+        slopes = slopes - slopes.mean() if self.center else slopes
         every = np.zeros(state.decided.shape)
         every[state.cohort] = np.abs(slopes).max()  # stays so for a client that diverged: it has no derivative
         for result, slope in zip(told, slopes, strict=True):
@@ -259,6 +259,3 @@ class FedTune(Tuner):
 
     def _empty_buffer(self) -> ModelBuffer:
         return ModelBuffer(self.buffer, self.capacity)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_ensemble"}

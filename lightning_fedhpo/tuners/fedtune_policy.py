@@ -69,15 +69,6 @@ def relaxed_gradient(logits: Array, sample: Array, slopes: Array, temperature: f
     return sample * (slopes - mean) / temperature  # type: ignore[no-any-return]  # as above
 
 
-def centred(slopes: Array) -> Array:
-    """Return derivatives without their mean, which is the derivative with respect to the ensemble's scale.
-
-    >>> centred(np.array([1.0, 3.0])).tolist()
-    [-1.0, 1.0]
-    """
-    return slopes - slopes.mean()  # type: ignore[no-any-return]  # as above
-
-
 def adam_step(gradient: Array, first: Array, second: Array, steps: int) -> tuple[Array, Array, Array]:
     """Return Adam's direction, and its moments after the step.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
@@ -48,14 +48,12 @@ class ArmState:
 
     def config(self, places: Sequence[int]) -> dict[str, Any]:
         """Return the configuration with one place on every axis."""
-        merged: dict[str, Any] = {}
-        for axis, place in zip(self.axes, places, strict=True):
-            merged |= axis[place]
-        return merged
+        chosen = [axis[place] for axis, place in zip(self.axes, places, strict=True)]
+        return {name: value for config in chosen for name, value in config.items()}
 
     def flat(self, places: Sequence[int]) -> int:
         """Return the number of a choice in the product of all axes."""
-        index = 0
+        index = 0  # Python's integers: the product may be beyond numpy's
         for axis, place in zip(self.axes, places, strict=True):
             index = index * len(axis) + place
         return index
@@ -175,22 +173,22 @@ class WeightSharing(Tuner):
         """Return the entropy, the most likely configuration, and every probability."""
         state = self._arms[arm.index]
         found = {"entropy": state.entropy, "mle": state.flat(state.most_likely), **self.more_figures(state)}
-        found |= {f"prob/{label}": chance for label, _, chance in self._labelled(state)}
+        found |= {f"prob/{row['config']}": row["probability"] for row in self.configurations(arm)}
         return {f"{self.prefix}/{name}": value for name, value in found.items()}
 
     def more_figures(self, state: ArmState) -> dict[str, float]:
         """Return further figures of an arm."""
         return {}
 
-    def candidates(self, arm: Arm) -> dict[str, dict[str, Any]]:
-        """Return the configuration, or the hyperparameter's value, behind every logged probability."""
-        state = self._arms.get(arm.index)
-        return {} if state is None else {label: config for label, config, _ in self._labelled(state)}
-
-    def _labelled(self, state: ArmState) -> Iterator[tuple[str, dict[str, Any], float]]:
+    def configurations(self, arm: Arm) -> list[dict[str, Any]]:
+        """Return a row for every configuration, or with ``factorized`` for every hyperparameter's value."""
+        found = []
+        state = self._arms.get(arm.index, ArmState([], []))
         for axis, distribution in zip(state.axes, state.distributions, strict=True):
             for place, (config, chance) in enumerate(zip(axis, np.exp(distribution.z), strict=True)):
-                yield f"{next(iter(config))}/{place}" if self.factorized else str(place), config, float(chance)
+                number = f"{next(iter(config))}/{place}" if self.factorized else str(place)
+                found.append({"config": number, **config, "probability": float(chance)})
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's candidates, distributions and baseline."""
