@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -41,25 +43,48 @@ print(json.dumps(told))
 """
 
 
-@pytest.fixture(autouse=True)
-def quiet_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+class Whole(NamedTuple):
+    """A run that has ended well: its folder, its summary, and what it printed."""
+
+    folder: Path
+    summary: dict[str, Any]
+    said: str
+
+
+@contextmanager
+def quiet(home: Path) -> Iterator[None]:
     """Take away what a user's environment may have, and put back what Lightning changes."""
-    for name in [name for name in os.environ if name.startswith("WANDB_") or name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "home" / ".netrc"))
-    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     handler = signal.getsignal(signal.SIGINT)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_") or name.lower().endswith("_proxy")]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("NETRC", str(home / ".netrc"))
+        for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # set by Lightning
+            patch.setenv(name, "0")
+            patch.delenv(name)
+        yield
     signal.signal(signal.SIGINT, handler)  # Lightning ignores it after the first
-    os.environ.pop("PL_GLOBAL_SEED", None)
-    os.environ.pop("PL_SEED_WORKERS", None)
+
+
+@pytest.fixture(autouse=True)
+def quiet_surroundings(tmp_path: Path) -> Iterator[None]:
+    """Give every test of a module that imports this a quiet environment."""
+    with quiet(tmp_path / "home"):
+        yield
+
+
+def small(overrides: Sequence[str]) -> list[str]:
+    """The overrides of a small run, one job after another unless another executor is asked for."""
+    chosen = any(one.startswith(("executor=", "fed.executor")) for one in overrides)
+    return [*overrides, *SMALL, *([] if chosen else ["executor=sequential"])]
 
 
 def composed(folder: Path, *overrides: str, logger: str = "none") -> DictConfig:
-    """Compose a small run's configuration."""
+    """Compose a small run's configuration; overrides win over what makes it small."""
     with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        return compose("config", [*SMALL, f"logger={logger}", f"folder={folder}", *overrides])
+        rest = [one for one in small(overrides) if one not in overrides]
+        return compose("config", [*rest, f"logger={logger}", f"folder={folder}", *overrides])
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -77,12 +102,12 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command, small."""
-    return process("-m", "lightning_fedhpo.cli.main", *arguments, *SMALL, cwd=cwd, **environment)
+    return process("-m", "lightning_fedhpo.cli.main", *small(arguments), cwd=cwd, **environment)
 
 
 def answers(*commands: list[str], cwd: Path) -> list[tuple[int, str]]:
     """Return how each of several commands ends and what it says of errors, one after another in one process."""
-    small = [[*command, *SMALL, "logger=none"] for command in commands]
-    done = process("-c", SEVERAL, json.dumps(small), cwd=cwd)
+    given = [[*small(command), "logger=none"] for command in commands]
+    done = process("-c", SEVERAL, json.dumps(given), cwd=cwd)
     assert done.returncode == 0, done.stderr
     return [(code, said) for code, said in json.loads(done.stdout.splitlines()[-1])]

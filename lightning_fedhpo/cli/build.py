@@ -75,10 +75,11 @@ def searching(cfg: DictConfig) -> list[Any]:
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
     """Return the configured callbacks, those that save checkpoints, and a check of the final test's clients."""
-    made = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    made: list[Callback] = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
     if cfg.checkpoint is not None:
+        on_interrupt = InterruptCheckpoint(fed, checkpoint_folder(cfg, folder))
         made += [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
-        made.append(InterruptCheckpoint(fed, checkpoint_folder(cfg, folder)))
+        made.append(on_interrupt)
     return [*made, EvaluationCheck(tested_clients(cfg), "evaluate.clients")]
 
 

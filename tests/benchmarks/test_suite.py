@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import child, guard, processes, ratios, scaling, suite, tables
+from benchmarks import guard, processes, ratios, scaling, suite, tables
 from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, GOALS, OWN, SAME, Case
-from benchmarks.others import environments
-from benchmarks.rates import Timed, missing
+from benchmarks.rates import Timed
 from benchmarks.workloads import WORKLOADS
 
 
@@ -59,45 +57,12 @@ def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatc
         assert (folder / "speed.svg").exists() and (folder / "scaling.svg").exists()
 
 
-def test_a_section_replaces_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "CASES", TINY)
-    (tmp_path / "speed.json").write_text(json.dumps({"kept": 1, SAME: {"rows": "old"}}))
-    suite.main(["--sections", "same", "--turns", "1", "--out", str(tmp_path)])
-    record = json.loads((tmp_path / "speed.json").read_text())
-    assert record["kept"] == 1
-    assert record[SAME]["rows"] != "old"
-
-
-def test_a_process_of_its_own_prints_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "OURS", {BARE: processes.OURS[BARE], "sequential": processes.OURS["sequential"]})
-    rows, skipped = processes.compared("logistic", 1, {}, rounds=1)
-    assert [(row["kind"], row["side"]) for row in rows] == [(OWN, "sequential")]
-    assert not skipped
-
-
 def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ("-c", "raise SystemExit('no such thing as /usr/lib/x.py')")
     monkeypatch.setattr(processes, "OURS", {BARE: processes.OURS[BARE], "bad": bad})
     rows, skipped = processes.compared("logistic", 1, {}, say=lambda text: None, rounds=1)
     assert rows == []
     assert skipped == [{"case": "logistic", "side": "bad", "why": "no such thing as ..."}]
-
-
-def test_two_at_once_meet_and_their_rates_are_added_up() -> None:
-    meet = (
-        "import json, pathlib, sys; from benchmarks.child import meet; folder = pathlib.Path(sys.argv[2])\n"
-        "meet(folder, int(sys.argv[4]), done=1)\n"
-        "print(json.dumps({'rate': 1.5 * len(list(folder.iterdir()))}))\n"
-    )
-    assert processes.at_once(2, sys.executable, ("-c", meet))["rate"] == 6.0
-
-
-def test_who_waits_in_vain_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "PATIENCE", 0.05)
-    child.meet(tmp_path, 2, done=2)
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(TimeoutError, match="not all 2"):
-        child.meet(tmp_path, 2, done=1)
 
 
 def test_two_ranks_stand_beside_two_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,19 +105,10 @@ def test_on_all_cores_the_better_bare_loop_counts(monkeypatch: pytest.MonkeyPatc
     assert [row["ratio"] for row in ratios.rows_of(CORES, "mlp", taken)] == [2.0]
 
 
-def test_rates_leave_out_the_first_round() -> None:
-    timed = Timed(10, 0.0, [3.0, 1.0, 1.0], [], None)  # type: ignore[arg-type]  # no loop is needed
-    assert timed.rate == 20 / 2.0
-
-
 def test_every_goal_is_about_something_that_is_measured() -> None:
     names = {case.name for case in suite.CASES}
     assert {goal.case for goal in GOALS} <= names
     assert {side for goal in GOALS for side in goal.sides if goal.kind == OWN} <= set(processes.OURS)
-
-
-def test_missing_executors_have_a_reason() -> None:
-    assert missing("sequential") is None
 
 
 def test_goals_list_what_is_not_reached() -> None:
@@ -160,18 +116,6 @@ def test_goals_list_what_is_not_reached() -> None:
     found = tables.goals({SAME: {"rows": [line]}})
     first = next(text for text in found.splitlines() if WORKLOADS["mlp"].title in text)
     assert first.endswith("| 1.00 | 0.50, sequential | no |")
-
-
-def test_beside_two_ranks_stands_what_the_machine_gives() -> None:
-    sides = {"2 ranks": [3.6], "2 apart": [3.8]}
-    lines = [ratios.row(OWN, "mlp", side, "sequential", rates, [2.0]) for side, rates in sides.items()]
-    found = tables.goals({OWN: {"rows": lines}})
-    assert any(text.endswith("| 1.90 | 1.80, 2 ranks (1.90, 2 apart) | no |") for text in found.splitlines())
-
-
-def test_a_page_without_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="<!-- speed -->"):
-        tables.filled("nothing", "speed", "x")
 
 
 def test_the_page_lists_the_workloads_as_they_are() -> None:
@@ -199,8 +143,3 @@ def test_the_guards_record_is_of_what_it_measures() -> None:
     recorded = json.loads(guard.RECORDED.read_text())["ratios"]
     assert set(recorded) <= {f"{case.workload} {name}" for case in guard.CASES for name in case.executors}
     assert {name for name in recorded if name.endswith("sequential")} == {f"{name} sequential" for name in WORKLOADS}
-
-
-def test_torch_of_other_environments_is_ours() -> None:
-    pin = environments.torch_pin((environments.ROOT / "constraints.txt").read_text())
-    assert pin.startswith("torch==") and pin.count("=") == 2

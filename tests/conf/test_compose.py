@@ -46,16 +46,6 @@ def skip_without_extra(option: str) -> None:
 
 
 @pytest.fixture
-def composed(whole: Callable[..., DictConfig]):
-    def of(*overrides: str) -> DictConfig:
-        """Compose without a search and a tuner, but for those that are asked for."""
-        plain = [f"{kind}=none" for kind in ("search", "tuner") if not any(o.startswith(f"{kind}=") for o in overrides)]
-        return whole(*plain, *overrides)
-
-    return of
-
-
-@pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
 
@@ -66,11 +56,19 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return of
 
 
+@pytest.fixture
+def composed(whole: Callable[..., DictConfig]):
+    def of(*overrides: str) -> DictConfig:
+        """Compose without a search and a tuner, but for those that are asked for."""
+        plain = [f"{kind}=none" for kind in ("search", "tuner") if not any(o.startswith(f"{kind}=") for o in overrides)]
+        return whole(*plain, *overrides)
+
+    return of
+
+
 def test_the_groups_are_those_of_the_contract():
-    assert sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "_.") == sorted(
-        [*GROUPS, EXPERIMENTS]
-    )
-    assert all(options(group) for group in [*GROUPS, EXPERIMENTS])
+    folders = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "_."}
+    assert folders == {*GROUPS, EXPERIMENTS} and all(options(group) for group in folders)
 
 
 def test_the_default_is_fedex_in_successive_halving(whole):
@@ -83,6 +81,9 @@ def test_the_default_is_fedex_in_successive_halving(whole):
     assert search.space == tuner.space == build(whole("space=papers"), "space")
     assert tuner.client_names == ("lr", "momentum", "weight_decay", "batch_size", "epochs")
     assert cfg.data._target_.endswith("synthetic_classification") and cfg.model._target_.endswith("Linear")
+    for option in set(options("search")) - {"none"}:
+        cfg = whole(f"search={option}")
+        assert build(cfg, "search", space=build(cfg, "space")).rounds <= cfg.trainer.max_epochs
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -117,15 +118,6 @@ def test_an_option_that_is_an_object_names_it(composed, kind: str):
         assert section is None or section["_target_"].startswith("lightning")
 
 
-@pytest.mark.parametrize("piece", [f"client/{path.stem}" for path in sorted((FOLDER / "space/client").glob("*.yaml"))])
-def test_every_piece_of_a_space_can_stand_alone(composed, piece: str):
-    cfg = composed("space=papers", f"space/client=[{piece.removeprefix('client/')}]")
-    space = build(cfg, "space")
-    assert isinstance(space, SearchSpace)
-    assert list(space.client) == list(cfg.space.client)
-    assert set(space.server) == {"lr", "momentum", "decay"}
-
-
 def test_the_papers_space_is_that_of_the_papers(composed):
     space = build(composed("space=papers", "space/client=[sgd,batch,epochs,dropout]"), "space")
     ends = {name: (dimension.grid(2)[0], dimension.grid(2)[-1]) for name, dimension in space.client.items()}
@@ -141,29 +133,26 @@ def test_the_papers_space_is_that_of_the_papers(composed):
     assert space.server["decay"].grid(2) == [10**-4, 10**-2]
 
 
-def test_pieces_add_up(composed):
-    space = build(composed("space=papers", "space/client=[epochs,prox]"), "space")
-    assert list(space.client) == ["epochs", "prox_mu"]
+def test_pieces_of_a_space_stand_alone_and_add_up(composed):
+    for piece in sorted(path.stem for path in (FOLDER / "space/client").glob("*.yaml")):
+        cfg = composed("space=papers", f"space/client=[{piece}]")
+        space = build(cfg, "space")
+        assert isinstance(space, SearchSpace) and list(space.client) == list(cfg.space.client)
+        assert set(space.server) == {"lr", "momentum", "decay"}
+    assert list(build(composed("space=papers", "space/client=[epochs,prox]"), "space").client) == ["epochs", "prox_mu"]
 
 
-def test_models_take_the_shape_of_the_data(composed):
+def test_models_take_the_shape_of_the_data(composed, tmp_path: Path):
     assert composed("data=synthetic", "data.features=7", "data.classes=3", "model=linear").model.features == 7
     assert composed("data=synthetic_images", "data.size=16", "model=lenet").model.size == 16
-
-
-def test_models_take_the_shape_of_the_images(composed, tmp_path: Path):
     for model in ("cifar_cnn", "lenet", "cnn"):
         sizes = composed("data=cifar10", f"model={model}").model
         assert (sizes.channels, sizes.size) == (3, 32)
-    assert composed("data=cifar10", "data.size=24", "data.channels=1", "model=cifar_cnn").model.size == 24
     assert composed("data=fashion_mnist", "model=lenet").model.channels == 1
-    for data, path, model in (
-        ("fashion_mnist", images(tmp_path / "digits"), "lenet"),
-        ("mnist", images(tmp_path / "digits"), "mlp"),
-        ("cifar10", str(write_batches(tmp_path / "photographs")), "cifar_cnn"),
-    ):
-        cfg = composed(f"data={data}", f"data.path={path}", "data/partition=iid", "data.partition.clients=2")
-        cfg.model = composed(f"data={data}", f"model={model}").model
+    digits, photographs = images(tmp_path / "digits"), str(write_batches(tmp_path / "photographs"))
+    for data, path, model in (("mnist", digits, "mlp"), ("cifar10", photographs, "cifar_cnn")):
+        chosen = [f"data={data}", f"data.path={path}", f"model={model}", "data/partition=iid"]
+        cfg = composed(*chosen, "data.partition.clients=2")
         x, _ = build(cfg, "data").examples(0).slice(0, 4)
         assert build(cfg, "model")(x).shape == (4, 10)
 
@@ -193,17 +182,6 @@ def test_every_experiment_is_a_run(whole, tmp_path: Path, experiment: str):
     build(cfg, "data"), build(cfg, "model")
 
 
-def test_fedex_on_fashion_mnist(whole):
-    cfg = whole("+experiment=fedex_fashion_mnist", "data.path=here")
-    search, tuner = searching(cfg)
-    assert isinstance(search, SuccessiveHalving) and isinstance(tuner, FedEx)
-    assert search.eta**search.eliminations == cfg.tuner.configs == 9
-    assert search.rounds == cfg.trainer.max_epochs == 80 and search.spends <= 360
-    assert tuner.client_names == ("lr", "momentum", "weight_decay", "batch_size", "epochs", "dropout")
-    assert cfg.data._target_.endswith("fashion_mnist") and cfg.model._target_.endswith("MLP")
-    assert whole("+experiment=fedex_fashion_mnist", "data.partition.alpha=0.1").data.partition.alpha == 0.1
-
-
 def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
     own = tmp_path / "own" / "algorithm"
     own.mkdir(parents=True)
@@ -212,19 +190,18 @@ def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
     assert build(cfg, "algorithm").server["lr"] == 0.5
 
 
-def test_errors_name_the_section(composed):
-    cfg = composed("algorithm.lr=-1")
-    with pytest.raises(ValueError, match="algorithm: the server's `lr` must be above 0"):
-        build(cfg, "algorithm")
-    cfg = composed("+algorithm.mu=1")
-    with pytest.raises(ValueError, match="algorithm: .*mu"):
-        build(cfg, "algorithm")
-    cfg = composed("model=linear", "+model.depth=3")
-    with pytest.raises(ValueError, match="model: .*depth"):
-        build(cfg, "model")
-    cfg = composed("space=papers", "space.client.lr.low=5")
-    with pytest.raises(ValueError, match="space: .*5"):
-        build(cfg, "space")
+@pytest.mark.parametrize(
+    ("section", "override", "message"),
+    [
+        ("algorithm", "algorithm.lr=-1", "algorithm: the server's `lr` must be above 0"),
+        ("algorithm", "+algorithm.mu=1", "algorithm: .*mu"),
+        ("model", "+model.depth=3", "model: .*depth"),
+        ("space", "space.client.lr.low=5", "space: .*5"),
+    ],
+)
+def test_errors_name_the_section(composed, section: str, override: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        build(composed("space=papers", override), section)
 
 
 def test_a_section_without_a_target_is_refused(composed):
@@ -267,10 +244,3 @@ def test_a_space_is_composed_from_pieces_and_its_bounds_are_moved(composed, tune
     assert search.space.client["lr"].grid(2) == [0.01, 1.0]
     assert search.space.client["epochs"].grid(2) == [1, 2]
     assert [part.space for part in tuners] == [search.space] * (tuner == "fedex")
-
-
-def test_searches_fit_the_default_trainer(whole):
-    for option in options("search"):
-        cfg = whole(f"search={option}")
-        if option != "none":
-            assert build(cfg, "search", space=build(cfg, "space")).rounds <= cfg.trainer.max_epochs

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 BLOCK = 32768
 HEADER = 7
-
-
 PATIENCE = 5.0
 """Seconds: a run's process writes the end of its file on its own, after the run has been told to end."""
 
@@ -55,13 +53,7 @@ def _written(path: Path) -> Iterator[Any]:
 
 def history(path: Path) -> list[dict[str, Any]]:
     """Return the rows that were logged."""
-    rows = []
-    for record in records(path):
-        if record.WhichOneof("record_type") == "history":
-            rows.append(
-                {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-            )
-    return rows
+    return [_items(message.item) for message in of_kind(path, "history")]
 
 
 def files(folder: Path) -> list[Path]:
@@ -81,8 +73,11 @@ def steps(path: Path) -> dict[str, str]:
 
 def summary(path: Path) -> dict[str, Any]:
     """Return the run's summary, as the last update of every entry left it."""
-    entries = [item for message in of_kind(path, "summary") for item in message.update]
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in entries}
+    return _items(item for message in of_kind(path, "summary") for item in message.update)
+
+
+def _items(items: Iterable[Any]) -> dict[str, Any]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def table(path: Path, name: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_log_file_gets_a_line_with_every_tenth(capsys: pytest.CaptureFixture[str]):
-    toy_run(20, RoundProgress("val_loss"))
+    toy_run(20, RoundProgress("val_loss"), executor="sequential")
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith("executor: jobs run ")
     assert [line.split(",")[0] for line in lines] == [f"round {2 * k} of 20" for k in range(1, 11)]
@@ -24,7 +24,7 @@ def test_a_log_file_gets_a_line_with_every_tenth(capsys: pytest.CaptureFixture[s
 def test_a_terminal_has_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stdout", stream)
-    toy_run(4, RoundProgress(None, seconds=0.0))
+    toy_run(4, RoundProgress(None, seconds=0.0), executor="sequential")
     first, text = stream.getvalue().split("\n", 1)
     assert first.startswith("executor: jobs run ")
     assert text.count("\n") == 1 and text.endswith("\n")
@@ -35,6 +35,6 @@ def test_a_terminal_has_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPat
 def test_rounds_that_come_fast_are_not_all_shown_but_the_last_is(monkeypatch: pytest.MonkeyPatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stdout", stream)
-    toy_run(5, RoundProgress("val_loss", seconds=1000.0))
+    toy_run(5, RoundProgress("val_loss", seconds=1000.0), executor="sequential")
     assert [part.split(",")[0] for part in stream.getvalue().strip().split("\r")][-1] == "round 5 of 5"
     assert stream.getvalue().count("\r") == 2

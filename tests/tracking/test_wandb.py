@@ -2,14 +2,11 @@
 
 import http.server
 import threading
-import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from lightning_fedhpo.tracking import wandb as tracking
 from lightning_fedhpo.tracking.wandb import logged_in, obstacle, server, wandb_logger
 
@@ -34,9 +31,10 @@ def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 class FakeRun:
     """Has of a run what the logger uses; fails from a call on."""
 
-    project, name, id, url, offline, dir = "fedhpo", "name", "id", "https://somewhere/run", False, "files"
+    project, name, id, url, dir = "fedhpo", "name", "id", "https://somewhere/run", "files"
 
-    def __init__(self, good: int = 1000) -> None:
+    def __init__(self, good: int = 1000, offline: bool = False) -> None:
+        self.offline = offline
         self.calls: list[str] = []
         self.summary: dict[str, object] = {}
         self._good = good
@@ -53,6 +51,12 @@ class FakeRun:
         self._call(f"finish {exit_code}")
 
 
+@pytest.fixture
+def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no run of W&B's, which takes seconds."""
+    monkeypatch.setattr(tracking, "_start", lambda mode, options: FakeRun(offline=mode == "offline"))
+
+
 def test_offline_without_a_login(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -67,40 +71,24 @@ def test_offline_without_a_login(tmp_path: Path):
     assert len(list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))) == 1
 
 
-def test_two_runs_of_one_process_are_two(tmp_path: Path):
-    ids = []
-    for number in range(2):
-        logger = wandb_logger(tmp_path / str(number), mode="offline")
-        assert logger is not None
-        ids.append(logger.experiment.id)
-        logger.conclude(None, failed=True)
-    assert ids[0] != ids[1]
-    assert len(list(tmp_path.glob("?/wandb/offline-run-*"))) == 2
-
-
 @pytest.mark.parametrize("key", ["bad", KEY])
 @pytest.mark.parametrize("asked", ["environment", "argument"])
-def test_online_with_a_broken_login_says_so_and_goes_on_quickly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, asked: str
-):
+@pytest.mark.usefixtures("no_service")
+def test_online_with_a_broken_login_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, asked: str):
     monkeypatch.setenv("WANDB_API_KEY", key)
     monkeypatch.setenv("WANDB_BASE_URL", NOBODY)
     if asked == "environment":
         monkeypatch.setenv("WANDB_MODE", "online")
-    began = time.monotonic()
     with pytest.warns(UserWarning, match="127.0.0.1:9 cannot be reached .*; the run is logged offline") as caught:
         logger = wandb_logger(tmp_path, mode="online" if asked == "argument" else "auto")
-    assert time.monotonic() - began < 8
-    assert len(caught) == 1
-    assert logger is not None and logger.experiment.offline
-    logger.conclude(None)
+    assert len(caught) == 1 and logger is not None and logger.experiment.offline
 
 
+@pytest.mark.usefixtures("no_service")
 def test_online_without_a_login_asks_nobody(tmp_path: Path):
     with pytest.warns(UserWarning, match="nobody is logged in .`wandb login` does it.; the run is logged offline"):
         logger = wandb_logger(tmp_path, mode="online")
-    assert logger is not None
-    logger.conclude(None)
+    assert logger is not None and logger.experiment.offline
 
 
 def test_a_server_that_refuses_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -121,11 +109,9 @@ def test_a_server_that_refuses_the_key(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("WANDB_API_KEY", KEY)
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{refusing.server_address[1]}")
         assert obstacle() == ""
-        began = time.monotonic()
         with pytest.warns(UserWarning, match="did not start online .*; the run is logged offline"):
             logger = wandb_logger(tmp_path, mode="online")
         refusing.shutdown()
-    assert time.monotonic() - began < 15
     assert logger is not None and logger.experiment.offline
     logger.conclude(None)
 
@@ -139,13 +125,10 @@ def test_without_any_working_service_there_is_no_logger(tmp_path: Path, monkeypa
         assert wandb_logger(tmp_path) is None
 
 
-def test_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert wandb_logger(tmp_path, mode="disabled") is None
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert wandb_logger(tmp_path) is None
-
-
-def test_an_unknown_mode(tmp_path: Path):
     with pytest.raises(ValueError, match="`mode` must be one of 'auto', 'online', 'offline', 'disabled', got 'on'"):
         wandb_logger(tmp_path, mode="on")
 
@@ -206,12 +189,3 @@ def test_behind_a_proxy_nobody_knocks(monkeypatch: pytest.MonkeyPatch):
     assert "cannot be reached" in obstacle()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert obstacle() == ""
-
-
-def test_a_federated_run_logs_its_rounds(tmp_path: Path):
-    logger = wandb_logger(tmp_path, mode="offline")
-    assert logger is not None
-
-    quiet_trainer(3, FederatedLoop(cohort=2), logger=logger).fit(ToyModule(), datamodule=toy_data())
-    assert logger.experiment.summary["round"] == 2
-    logger.conclude({})
