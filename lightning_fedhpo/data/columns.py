@@ -24,13 +24,7 @@ LABELS = ("targets", "labels", "target", "label", "y")
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A data set that is rows of tensors.
-
-    Args:
-        tensors: The columns.
-        keys: Their names where examples are dicts, else None.
-        rows: Which rows the data set has; None for all of them in order.
-    """
+    """A data set that is rows of tensors: `rows` of them, or all; `keys` are their names where examples are dicts."""
 
     tensors: tuple[Tensor, ...]
     keys: tuple[str, ...] | None

@@ -70,11 +70,7 @@ def labels_of(data: FederatedData) -> tuple[Ints, Ints, Ints] | None:
 
 
 def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
-    """Return each client's distance from the overall label distribution, and how many labels it has.
-
-    >>> skew(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), 2)[0].tolist()
-    [0.5, 0.5]
-    """
+    """Return each client's distance from the overall label distribution, and how many labels it has."""
     classes = int(labels.max()) + 1
     overall = np.bincount(labels, minlength=classes) / len(labels)
     pairs, counts = np.unique(owners.astype(np.int64) * classes + labels, return_counts=True)

@@ -59,9 +59,6 @@ def cut(order: Ints, counts: NDArray[np.int64]) -> list[tuple[Ints, NDArray[np.i
 
     Returns:
         For each piece, the positions of all groups and their offsets.
-
-    >>> [order.tolist() for order, _ in cut(np.array([5, 6, 7, 8]), np.array([[2, 1], [1, 0]]))]
-    [[5, 6, 8], [7]]
     """
     groups, pieces = counts.shape
     piece = np.repeat(np.tile(np.arange(pieces, dtype=np.int8), groups), counts.ravel())
@@ -83,11 +80,7 @@ def spread(weights: Floats, totals: Ints) -> NDArray[np.int64]:
 
 
 def even(total: int, groups: int) -> NDArray[np.int64]:
-    """Share out a total as equally as whole numbers allow.
-
-    >>> even(7, 3).tolist()
-    [2, 2, 3]
-    """
+    """Share out a total as equally as whole numbers allow, as 2, 2 and 3 of 7."""
     return np.diff(np.arange(groups + 1, dtype=np.int64) * total // groups)
 
 

@@ -13,12 +13,9 @@ if TYPE_CHECKING:
 
 
 def read_hub(name: str, split: str, channels: int) -> LabelledImages:
-    """Return a part of a set; what is downloaded is kept in the cache of `datasets`.
+    """Return a part of a set, grey with 1 channel; `name` is of the set on the hub, or of a folder `datasets` reads.
 
-    Args:
-        name: Of the set on the hub, or of a folder that `datasets.load_dataset` reads.
-        split: ``"train"`` or ``"test"``.
-        channels: 1 for grey images, 3 for coloured ones.
+    What is downloaded is kept in the cache of `datasets`.
     """
     try:
         from datasets import load_dataset

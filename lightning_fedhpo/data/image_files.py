@@ -26,11 +26,7 @@ EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", "
 def read_image_files(path: str | PathLike[str], split: str, channels: int) -> LabelledImages:
     """Return the training part or the test part of a set, in whatever kind of files it is.
 
-    Args:
-        path: A folder of IDX files, of CIFAR-10's binary batches, or of ``train/<class>/`` and ``test/<class>/``, or an
-            ``.npz`` file.
-        split: ``"train"`` or ``"test"``.
-        channels: 1 for grey images, 3 for coloured ones: how compressed images are decoded.
+    Compressed images are decoded to 1 channel, grey, or to 3.
     """
     path = Path(path)
     if path.is_file() and path.suffix == ".npz":

@@ -22,12 +22,6 @@ class LabelledImages:
         images: Bytes, n x height x width, or n x height x width x 3 with colours.
         labels: An integer for each.
         source: What they were read from, for messages.
-
-    Example:
-        >>> part = LabelledImages(np.full((5, 4, 4), 255, "uint8"), np.arange(5), "an example")
-        >>> x, y = part.tensors(channels=1, size=2, classes=5)
-        >>> x.shape, x.max().item(), y.tolist()
-        (torch.Size([5, 1, 2, 2]), 1.0, [0, 1, 2, 3, 4])
     """
 
     images: NDArray[Any]

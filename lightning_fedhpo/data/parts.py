@@ -25,12 +25,8 @@ class Part:
     Args:
         name: The split it belongs to.
         dataset: The examples.
-        targets: Where their labels are, if not where they are looked for.
+        targets: Where their labels are, if not in one of the usual places.
         alone: Whether it is the only part, so that plain values can be meant for it.
-
-    Example:
-        >>> Part("train", [("a", 0), ("b", 1)]).labels.tolist()
-        [0, 1]
     """
 
     name: str

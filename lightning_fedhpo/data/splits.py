@@ -38,16 +38,12 @@ class Source:
 
 
 class Split:
-    """All clients' training, validation or test examples.
+    """All clients' training, validation or test examples; `pool` holds them together.
 
     Args:
         source: The data set they are from.
         order: Positions in it, sorted by client. Not made read-only: torch warns when such an array indexes a tensor.
         offsets: Client i has ``order[offsets[i]:offsets[i + 1]]``.
-
-    Attributes:
-        columns: The tensors that the examples are rows of, None where they are anything else.
-        pool: All clients' examples.
     """
 
     def __init__(self, source: Source, order: Ints, offsets: NDArray[np.int64]) -> None:

@@ -100,11 +100,6 @@ def synthetic_images(
         min_size: The fewest images of a client.
         seed: Draws everything.
         more: As for `synthetic_classification`.
-
-    Example:
-        >>> images, labels = synthetic_images(clients=5).examples(client=0).slice(0, 3)
-        >>> images.shape
-        torch.Size([3, 1, 8, 8])
     """
     amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
     _check(clients, examples, classes, min_size, whole("size", size) ** 2, **amounts)

@@ -46,13 +46,6 @@ def femnist(
         min_size: Writers with fewer images are left out.
         seed: Draws the splits.
         more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "small.npz"
-        >>> np.savez(file, x=np.zeros((6, 28, 28), "uint8"), y=np.arange(6), writer=[0, 0, 0, 1, 1, 1])
-        >>> len(femnist(file))
-        2
     """
     check_kinds(femnist, locals())  # before the file is read, which takes a while
     check_seed(seed)
