@@ -93,7 +93,6 @@ def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, Ex
         Added.of(algorithm, sequential.untrained_arm(), client),
         tuple(held.tensors if held else () for held in columns.values()),  # type: ignore[arg-type]  # two of them
         compiles=False,
-        any_view=local.any_view,
     )
     return programs, steps["training"]
 

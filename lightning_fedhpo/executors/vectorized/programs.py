@@ -6,8 +6,9 @@ of every job; a validation program adds up what is logged. There is one for each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +19,10 @@ from torch.fx import GraphModule
 
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, salts_of
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
-from lightning_fedhpo.executors.vectorized.graph.conv_layout import (
-    AnyView,
-    ChannelsInside,
-    Convolutions,
-    PoolsInPlace,
-    WeightsFirst,
-)
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import LaneLayout
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
-from lightning_fedhpo.executors.vectorized.graph.vmap_shims import Batchable
+from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.trace_guard import posed
@@ -58,7 +53,6 @@ class Programs:
         added: What the algorithm adds to gradients; None where it adds nothing.
         columns: The training and the validation data's columns.
         compiles: Whether programs are compiled.
-        any_view: Whether the module may ask for views that the layout of lanes does not allow.
     """
 
     def __init__(
@@ -73,7 +67,6 @@ class Programs:
         added: Added | None,
         columns: tuple[Sequence[Tensor], Sequence[Tensor]],
         compiles: bool,
-        any_view: bool = False,
     ) -> None:
         self._steps = {"training": training, "validation": validation}
         self.update = update
@@ -84,7 +77,6 @@ class Programs:
         self.added = added
         self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
         self.compiles = compiles
-        self._any_view = any_view
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
         self._programs: dict[tuple[str, int, int], Program] = {}
         self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
@@ -113,10 +105,10 @@ class Programs:
         step = self._steps[stage]
         assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
         columns = [column[0].clone() for column in self.columns[stage]]
-        convolutions = Convolutions()  # type: ignore[no-untyped-call]  # torch's
-        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout, convolutions:
+        dropout, shims = HashedDropout(), VmapShims()
+        with torch.no_grad(), self._posed(stage), step.with_values(values), dropout, shims:
             _, logs = step(list(weights), columns)
-        self.convolves = self.convolves or convolutions.met
+        self.convolves = self.convolves or shims.convolves
         self.logs[stage] = list(logs)
         if stage == "training":
             self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
@@ -200,28 +192,21 @@ class Programs:
                 loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
                 return loss, [logs[name] for name in self.logs["training"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, self._mapped():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, VmapShims():  # type: ignore[union-attr]  # as above
                 losses, logs = vmap(one)(salts, *examples)
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
         def gradient_of(
-            weights: list[Tensor],
-            start: list[Tensor],
-            carried: list[Tensor],
-            own: list[Tensor],
-            numbers_added: list[Tensor],
-            examples: list[Tensor],
-            shares: Tensor,
-            salts: Tensor,
+            weights: list[Tensor], start: list[Tensor], carried: list[Tensor], numbers_added: list[Tensor], *rest: Any
         ) -> tuple[list[Tensor], list[Tensor]]:
-            gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, own, examples, shares, salts)
+            gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, *rest)
             if self.added:
                 more = self.added.batched(weights, start, numbers_added, carried)
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
-        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
-            gradients, logs = vmap(gradient_of)(weights, start, carried, own, numbers_added, gathered, shares, salts)
+        with LaneLayout(*rows.shape):
+            gradients, logs = vmap(gradient_of)(weights, start, carried, numbers_added, own, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
                 values: Values = {**self._options[group], **varying[group], **coefficients[group]}
@@ -246,21 +231,15 @@ class Programs:
                 _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
                 return [logs[name] for name in self.logs["validation"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), self._mapped():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), VmapShims():  # type: ignore[union-attr]  # as above
                 found = vmap(one)(*examples)
             return [torch.where(shares > 0, value, 0.0).sum() for value in found]  # zero times infinity is nan
 
-        with ChannelsInside(), WeightsFirst(*rows.shape):  # type: ignore[no-untyped-call]  # torch's
+        with LaneLayout(*rows.shape):
             found = vmap(logs_of)(weights, own, gathered, shares)
         for total, value in zip(sums, found, strict=True):
             total.add_(value)
         return []
-
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        """Let the module's step run on the images of lanes."""
-        with PoolsInPlace(), Batchable(), AnyView() if self._any_view else nullcontext():
-            yield
 
     def _posed(self, stage: str) -> AbstractContextManager[None]:
         return posed(self._steps["training"].module, stage)  # type: ignore[union-attr]  # there is one for training

@@ -1,4 +1,4 @@
-"""Functions of torch that cannot be batched over clients as they are, by others that can."""
+"""Functions of torch that cannot be batched over clients as they are, or are slow there, by others."""
 
 from __future__ import annotations
 
@@ -11,20 +11,40 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import max_pool
 
-class Batchable(TorchFunctionMode):
-    """Has ``prelu``, and a cross-entropy whose smoothing is each client's own, computed so.
+_POOLS = (torch.max_pool2d, functional.max_pool2d)
 
-    Torch's rule for the one mixes up slopes of several clients; the other takes a plain number.
+
+class VmapShims(TorchFunctionMode):
+    """Replaces functions while a step is traced.
+
+    - ``prelu``: torch's rule for vmap mixes up the slopes of several clients.
+    - ``cross_entropy`` with a tensor as smoothing: torch takes a plain number only.
+    - ``max_pool2d``: torch's rule for vmap copies images.
+    - ``Tensor.view``: copies where the layout of images does not allow the view.
+
+    Attributes:
+        convolves: Whether there was a two-dimensional convolution.
     """
 
+    convolves = False
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do as asked."""
+        """Call the function, or its replacement."""
         kwargs = kwargs or {}
+        self.convolves = self.convolves or func is torch.conv2d
         if func is torch.prelu:
             return leaky(*args, **kwargs)
         if func is functional.cross_entropy and isinstance(kwargs.get("label_smoothing"), Tensor):
             return smoothed(*args, **kwargs)
+        if func in _POOLS and not kwargs.get("return_indices"):
+            return max_pool(*args, **{name: value for name, value in kwargs.items() if name != "return_indices"})
+        if func is Tensor.view and not kwargs and not isinstance(args[1], torch.dtype):
+            try:
+                return func(*args)
+            except RuntimeError:
+                return Tensor.reshape(*args)
         return func(*args, **kwargs)
 
 

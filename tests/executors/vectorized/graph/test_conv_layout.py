@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from lightning_fedhpo.executors.vectorized.graph.conv_layout import ChannelsInside, PoolsInPlace, WeightsFirst
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import LaneLayout
 from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images, copied, trace
+from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 
 POOLS = {
     "module": nn.MaxPool2d(2),
@@ -32,10 +33,10 @@ def gradients(weights: Tensor, images: Tensor, pool: Any) -> list[Tensor]:
     """Return the gradient of the examples' sum for each lane."""
 
     def loss(weight: Tensor, examples: Tensor) -> Tensor:
-        with PoolsInPlace():
+        with VmapShims():
             return vmap(step, in_dims=(None, 0, None))(weight, examples, pool).sum()
 
-    with ChannelsInside():
+    with LaneLayout(*images.shape[:2]):
         return [vmap(grad(loss))(weights, images)]
 
 
@@ -57,7 +58,7 @@ def test_lanes_come_out_as_images_one_after_another(pool: Any) -> None:
 
 def test_indices_are_left_to_torch() -> None:
     image = inputs()[1][0]
-    with PoolsInPlace():
+    with VmapShims():
         pooled, where = functional.max_pool2d(image, 2, return_indices=True)
     assert pooled.shape == where.shape == (5, 3, 4, 5)
 
@@ -82,10 +83,10 @@ def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
 
     def gradient(weights: Tensor, images: Tensor) -> list[Tensor]:
         def loss(weight: Tensor, examples: Tensor) -> Tensor:
-            with PoolsInPlace():
+            with VmapShims():
                 return vmap(flat, in_dims=(None, 0))(weight, examples).sum()
 
-        with ChannelsInside():
+        with LaneLayout(*images.shape[:2]):
             return [vmap(grad(loss))(weights, images)]
 
     graph = trace(gradient, (weights, images)).graph
@@ -120,7 +121,7 @@ def test_weights_come_first_in_what_linear_layers_compute(width: int) -> None:
         return vmap(lambda example: functional_call(layers, held, (example[None],))[0, 0])(examples).sum()
 
     def gradients_of(*inputs: Tensor) -> list[Tensor]:
-        with WeightsFirst(3, width):
+        with LaneLayout(3, width):
             return list(vmap(grad(loss))(list(inputs[:-1]), inputs[-1]))
 
     graph = trace(gradients_of, [*weights, examples])
