@@ -1,4 +1,4 @@
-"""What public constructors ask of their arguments: kinds by the signature, then bounds.
+"""Checks of arguments in public constructors: types by the signature, then bounds.
 
 A constructor begins with ``check_kinds(TheClass, locals())`` and goes on with :func:`whole` and :func:`number`, which
 return plain Python numbers, also for numpy's: a safely loaded checkpoint cannot hold the latter.
@@ -71,7 +71,7 @@ def check_kinds(of: Callable[..., Any], given: Mapping[str, Any]) -> None:
 
 
 def whole(name: str, value: object, low: int = 1, high: int = MOST, why: str = "") -> int:
-    """Return a whole number, or raise where it is none or out of bounds.
+    """Return a whole number, or raise if it is not one or out of bounds.
 
     Args:
         name: What the user calls it.
@@ -103,7 +103,7 @@ def number(
     below: float | None = None,
     why: str = "",
 ) -> float:
-    """Return a finite number, or raise where it is none or out of bounds.
+    """Return a finite number, or raise if it is not one or out of bounds.
 
     Args:
         name: What the user calls it.
@@ -136,7 +136,7 @@ def number(
 
 
 def shown(value: object, longest: int = 100) -> str:
-    """Return what came as a message can hold it.
+    """Return a value as text for an error message.
 
     >>> shown("no"), shown([0.5] * 1000, longest=12)
     ("'no'", '[0.5, 0.5...')

@@ -30,7 +30,7 @@ COHORT = 3
 BATCHES = 4
 """The order of a client's training examples."""
 USER = 5
-"""What the user's own code draws while a client trains: dropout, augmentation."""
+"""Draws of the user's code while a client trains: dropout, augmentation."""
 SPACE = 6
 """Configurations drawn from a search space."""
 TUNER = 7
@@ -46,7 +46,7 @@ SERVER = 11
 CONFIGS = 12
 """The configurations that a tuner chooses among."""
 ASKED = 13
-"""What a sampler draws that is asked for configurations."""
+"""Draws of a sampler that proposes configurations."""
 
 
 def key(seed: int, stream: int, round: int = 0, arm: int = 0, client: int = 0) -> int:  # noqa: A002 - the design's word
@@ -82,7 +82,7 @@ def seed_user_code(value: int) -> None:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Put the global generators back as they were, whatever is drawn inside.
+    """Restore the states of the global generators afterwards.
 
     >>> before = torch.get_rng_state()
     >>> with preserved():

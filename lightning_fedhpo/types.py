@@ -1,4 +1,4 @@
-"""What moves between the stages of a round: frozen, so that what a stage may change is what it returns."""
+"""The frozen data that moves between the stages of a round."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPLITS = ("train", "val", "test")
 class Suggestion:
     """The configuration a tuner gives to one client of a cohort, and its place among the tuner's own.
 
-    The client's model counts ``weight`` times what the algorithm has it count.
+    ``weight`` multiplies the client's weight in the aggregate.
     """
 
     config: Config
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run will be, as far as it is known before the first round.
+    """The plan of a run, as far as it is known before the first round.
 
     Attributes:
         arms: How many arms the search starts at first; None where it does not say.
@@ -82,7 +82,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What is frozen for the length of a round.
+    """The values that are fixed during a round.
 
     Attributes:
         round: The round's number.
@@ -99,7 +99,7 @@ class RoundContext:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a job sends back.
+    """The result of a job.
 
     ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
     for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them.

@@ -1,1 +1,1 @@
-"""What a run consists of and what it writes down: arms, ledger, tables, result, checkpoints."""
+"""The parts and the records of a run: arms, ledger, tables, result, evaluation, checkpoints."""

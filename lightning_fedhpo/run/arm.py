@@ -1,4 +1,4 @@
-"""One independent federated run: its weights, its server's optimizer, and what its clients have sent this round."""
+"""One independent federated run: weights, server optimizer, and the sums of the present round."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from lightning_fedhpo.algorithms.base import Algorithm
 
 Model = dict[str, Any]
-"""What an arm has learned, as tensors in containers."""
+"""Weights, buffers, server optimizer and server state, as tensors in containers."""
 ClientState = dict[str, list[Tensor]]
-"""What one client has from its earlier rounds, by name."""
+"""A client's tensors from its earlier rounds, by name."""
 LOCAL = "local"
 """The name of the parameters and buffers that never leave a client, in its state."""
 
@@ -74,17 +74,17 @@ class Arm:
         self._forget()
 
     def config_of(self, client: int) -> dict[str, Any]:
-        """Return what the search has drawn for one client."""
+        """Return the configuration that the search has drawn for one client."""
         return {**self.client, **(self.clients[client] if self.clients else {})}
 
     @property
     def nbytes(self) -> int:
-        """What sending the arm's model takes once, with the server's state that travels along."""
+        """The bytes of the arm's model, with the server state that is sent along."""
         along = [tensor for name in self._travels for tensor in self.server_state[name]]
         return sum(tensor.numel() * tensor.element_size() for tensor in (*self.weights, *self.buffers, *along))
 
     def kept(self, client: int | None, name: str) -> list[Tensor] | None:
-        """Return what a client has kept under a name in earlier rounds, None where it has kept nothing."""
+        """Return the tensors that a client has kept under a name, None if there are none."""
         return None if client is None else self.client_state.get(client, {}).get(name)
 
     def _forget(self) -> None:
@@ -114,12 +114,12 @@ class Arm:
 
     @torch.no_grad()
     def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
-        """Add what a client sends for a part of the server's state to the round's sum of that part."""
+        """Add a client's tensors to the round's sum of one part of the server state."""
         sums = self._sums_of_state().setdefault(name, [])
         torch._foreach_add_(sums, list(tensors), alpha=weight)
 
     def state_sum(self, name: str) -> list[Tensor]:
-        """Return the round's sum for a part of the server's state: zeros where nobody has sent anything."""
+        """Return the round's sum for a part of the server state, zeros if no client has sent any."""
         return self._sums_of_state()[name]
 
     def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
@@ -138,7 +138,7 @@ class Arm:
 
     @property
     def arrived(self) -> dict[int, ClientState]:
-        """What the round's clients will keep."""
+        """The client states that the round will commit."""
         return self._arrived
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -183,17 +183,17 @@ class Arm:
         self._forget()
 
     def discard(self) -> None:
-        """Throw away what has been summed since the round began."""
+        """Discard the sums of the present round."""
         self._forget()
 
     def model(self) -> Model:
-        """Return a copy of what the arm has learned: weights, buffers, server optimizer and server's state."""
+        """Return a copy of weights, buffers, server optimizer and server state."""
         model: Model = _copied(self._model())
         return model
 
     @torch.no_grad()
     def restore(self, model: Mapping[str, Any]) -> None:
-        """Take over what :meth:`model` returned; no tensor is shared with it afterwards."""
+        """Copy a model that :meth:`model` returned into this arm."""
         torch._foreach_copy_(self.weights, model["weights"])
         if self.buffers:
             torch._foreach_copy_(self.buffers, model["buffers"])
@@ -228,7 +228,7 @@ class Arm:
         return self.eliminated_at is None and not self.finished
 
     def eliminate(self, number: int) -> None:
-        """Take the arm out after a round and free its memory: what it was and how it scored is kept."""
+        """Take the arm out after a round and free its tensors; configuration and scores stay."""
         self.eliminated_at = number
         self.weights, self.buffers, self.server_state, self.client_state = [], [], {}, {}
         self.optimizer.state.clear()

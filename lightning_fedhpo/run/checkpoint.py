@@ -1,4 +1,4 @@
-"""What a checkpoint of a run holds, and how a run goes on from it."""
+"""The state of a run in a checkpoint: saved, checked, restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def state_of(session: Session) -> dict[str, Any]:
 
 
 def found(session: Session) -> dict[str, Any]:
-    """Return what the dry run has found out when the run began: it need not find the same later."""
+    """Return the findings of the dry run, which a resumed run takes instead of its own."""
     return {"moving": session.moving, "alike": session.executor.alike}
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, and refused in one sentence where there is nothing to resume from."""
+"""Checkpoint files: atomic writes, and clear errors for files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnwrittenError(OSError):
 class WholeFiles(TorchCheckpointIO):
     """Write a checkpoint beside its target and rename it, so that the target is always whole.
 
-    The temporary file is named after the target: the next save overwrites what a killed one has left.
+    The temporary file is named after the target, so the next save overwrites the rest of a killed one.
 
     Args:
         process: The number of the process in its run. A process that takes over from another one, which may still be
@@ -77,7 +77,7 @@ def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options:
     """Load a checkpoint to resume from.
 
     Raises:
-        MisconfigurationException: If there is none in the file, in one sentence that names one beside it.
+        MisconfigurationException: If the file holds none; the message names another file that can be loaded.
     """
     try:
         return load(path, *arguments, **options)
@@ -91,7 +91,7 @@ def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options:
 
 
 def refusal(path: str | Path, what: str) -> str:
-    """Say what is wrong with a file, and which one beside it to resume from."""
+    """Return the message for a broken file; it names another file to resume from."""
     where = Path(path)
     folders = where.parent, where, where / "checkpoints"
     other = newest(file for folder in folders for file in folder.glob(f"*{SUFFIX}") if file != where)

@@ -1,4 +1,4 @@
-"""A run in which no client comes back finite ends, with an error that says whether data, loss or rate is at fault."""
+"""End a run in which no client stays finite, and say whether data, loss or learning rate is at fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DivergedError(ValueError):
 
 
 def check(session: Session, jobs: Sequence[Job]) -> None:
-    """Raise where no client was finite in all rounds so far, or in the last few.
+    """Raise if no client was finite in all rounds so far, or in the last few.
 
     Args:
         session: The run's, whose last round is closed.
@@ -55,7 +55,7 @@ def check(session: Session, jobs: Sequence[Job]) -> None:
 def _fault(
     executor: SequentialExecutor, arm: Arm, jobs: Sequence[Job], untrained: bool, monitor: str | None
 ) -> tuple[bool, str]:
-    """Return whether a rate is at fault, and what to say of the fault."""
+    """Return whether a rate is at fault, and the reason to show."""
     splits = ["train"] if monitor is None else ["train", "val"]
     clients = sorted({job.client for job in jobs})
     try:
@@ -104,7 +104,7 @@ def _finite_loss(
 ) -> tuple[bool, Mapping[str, object]]:
     """Return whether a client's loss and score are finite at the arm's weights, and the values in force.
 
-    It trains with a rate of zero: a gradient that is not finite spoils the weights all the same.
+    The learning rate is zero: only a gradient that is not finite can change the weights.
     """
     local, data = executor.local, executor.data
     with executor.rewound():

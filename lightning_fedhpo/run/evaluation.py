@@ -102,7 +102,7 @@ def check_evaluation(at: int | Sequence[int] | None) -> None:
 
 
 def online_test(session: Session, before: int) -> dict[str, float]:
-    """Test the best arm where a test is due, and return what stands in the history.
+    """Test the best arm if a test is due, and return its figures for the history.
 
     Args:
         session: The run's.

@@ -1,4 +1,4 @@
-"""Where a run's files go: whether they can be written there is asked before anything is computed."""
+"""The folders of a run's files: checked before anything is computed, and written atomically."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lightning_fedhpo.arguments import shown
 
 
 def path_of(name: str, value: object) -> Path:
-    """Return a setting as a path, or raise where it is none."""
+    """Return a setting as a path, or raise if it is not one."""
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise TypeError(f"`{name}` must be a path, got {shown(value)}.")
     return Path(value).absolute()
 
 
 def obstacle(folder: str | os.PathLike[str]) -> str:
-    """Return what keeps files from being written into a folder that is there or is yet to be made; nothing if they can.
+    """Return why no file can be written into a folder, which need not exist yet; empty if it can.
 
     >>> obstacle("."), obstacle("/dev/null/checkpoints")
     ('', '/dev/null is a file')
@@ -32,7 +32,7 @@ def obstacle(folder: str | os.PathLike[str]) -> str:
 
 
 def make_folder(name: str, folder: Path) -> None:
-    """Make a folder that files can be written into, or raise with what is in the way."""
+    """Make a writable folder, or raise with the reason."""
     reason = obstacle(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""What a checkpoint must agree with: the settings that decide what a run computes, as plain values.
+"""The settings that a checkpoint must agree with, as plain values: those that change what a run computes.
 
-What may differ is left out: how long the run is, where and by which executor it runs, what it shows and writes down.
+Left out are settings that may differ: length, machine, executor, logging.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
 
 
 def of_run(session: Session) -> dict[str, Any]:
-    """Return the parts of a run, and the settings of loop, Trainer and data that change what is computed."""
+    """Return the parts of a run, and the settings of loop, Trainer and data."""
     trainer, data = session.trainer, session.data
     return {
         "algorithm": session.algorithm.identity(),
@@ -52,7 +52,7 @@ def of_run(session: Session) -> dict[str, Any]:
 
 
 def of_module(module: LightningModule, tuned: Collection[str]) -> dict[str, Any]:
-    """Return a module's own hyperparameters and dropout probabilities, without what is tuned."""
+    """Return a module's hyperparameters and dropout probabilities, without the tuned ones."""
     hparams = {name: plain(value) for name, value in module.hparams.items() if f"hparams.{name}" not in tuned}
     layers = dropouts(module) if "dropout" not in tuned else []
     return {"hparams": hparams, "dropout": [plain(getattr(layer, name)) for layer, name in layers]}

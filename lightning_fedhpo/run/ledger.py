@@ -1,4 +1,4 @@
-"""What a run has spent: the one account by which all methods are compared."""
+"""The costs of a run: all methods are compared by this ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run asks of the machine: memory that is kept, and as many threads as help.
+"""Settings of the machine: the allocator keeps freed memory, and torch uses a given number of threads.
 
 By default glibc gives a large block back to the system when it is freed and gets it anew, page by page, at the next
 step. Training frees and allocates the same blocks at every step, so on large models that costs up to a third of the

@@ -61,12 +61,12 @@ class Population(Sequence[Arm]):
 
     @property
     def retrained(self) -> Arm | None:
-        """The arm that trains what the search has found, once it has begun."""
+        """The arm that retrains the best configuration, once it exists."""
         return next((arm for arm in self._arms if arm.retrains), None)
 
     @property
     def best(self) -> Arm:
-        """The arm whose model is the run's: what was retrained, else the best of the search."""
+        """The arm whose model is the result: the retrained one, else the best of the search."""
         return self.retrained or self.best_searched
 
     @property

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: the ledger, the rows of rounds and jobs, and what is said of dropped clients."""
+"""The records of a run: ledger, rows of rounds and jobs, warnings about dropped clients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Records:
     """The books of a run.
 
-    A round's rows are kept apart until it is over: an arm that is done for good in a round that is not has its row
-    here, and a checkpoint from inside the round says so by it.
+    The rows of the present round are kept apart until it ends: a checkpoint from inside the round thus knows which arms
+    are aggregated already.
 
     Args:
         options: The run's.
@@ -47,7 +47,7 @@ class Records:
         settings: Mapping[str, Cell],
         models_received: int = 0,
     ) -> None:
-        """Write down what an arm's round has cost and how it went.
+        """Record the costs and the results of an arm's round.
 
         Args:
             number: The round's number.
@@ -79,13 +79,13 @@ class Records:
         return self.ledger.client_updates + self.retraining.client_updates
 
     def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
-        """Add a tuner's figures, and what the whole run has spent by the end of the round."""
+        """Add a tuner's figures and the ledger to an arm's row."""
         self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
         if arm.retrains:
             self.rows[arm.index] |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
 
     def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
-        """Close a round and return what it logs.
+        """Close a round and return its figures for loggers.
 
         Args:
             best: The number of the best arm. One that rests since an earlier round has no row in this one: the first
@@ -115,7 +115,7 @@ class Records:
         return self.rounds - 1 - next(fruitful, -1)
 
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
-        """Yield what every closed round has logged, with the jobs done by then."""
+        """Yield every closed round's figures, with the number of jobs done by then."""
         for rows in by_round(self.history):
             jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
             yield round_figures(rows, self._options), jobs

@@ -1,4 +1,4 @@
-"""What a run has found, and what it has cost."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Result:
 
 
 def result_of(session: Session) -> Result:
-    """Gather what a run has found by now."""
+    """Return the present result of a run."""
     arms, records = session.arms, session.records
     best, searched = arms.best, arms.best_searched
     score = best.scores[-1] if best.scores else math.nan
@@ -98,7 +98,7 @@ def result_of(session: Session) -> Result:
 
 
 def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
-    """Return what is behind the numbered figures: one row an arm and configuration, with its probability by now."""
+    """Return a tuner's configurations: one row an arm and configuration, with the present probability."""
     table = Table()
     for arm in arms:
         for row in tuner.configurations(arm):
@@ -122,7 +122,7 @@ def clients_of(arm: Arm, tuner: Tuner) -> list[dict[str, Any]]:
 
 
 def _deployed(arm: Mapping[str, Any], binding: Binding) -> dict[str, dict[Any, Any]]:
-    """Return an arm's hyperparameters as they are in force; ``client`` is without what each client has its own of."""
+    """Return an arm's hyperparameters in force; ``client`` has only those that all clients share."""
     client = binding.in_force(arm["client"])
     if "clients" not in arm:
         return {"client": client, "server": dict(arm["server"])}

@@ -1,4 +1,4 @@
-"""What the results of a round amount to: its score, its means, its rows in the tables."""
+"""A round's results as a score, as means and as rows of tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lightning_fedhpo.setup.options import LoopOptions
 
 RETRAIN = "retrain/"
-"""Prefix of what is logged while the best configuration is trained anew."""
+"""Prefix of figures that are logged while the best configuration is retrained."""
 OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
 """Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
 
@@ -51,7 +51,7 @@ def mean_metrics(results: Sequence[ClientResult], which: Literal["before", "afte
 
 
 def job_row(result: ClientResult) -> dict[str, Cell]:
-    """Return a job's row: where it ran, with which values in force, what came out."""
+    """Return a job's row: its place, the values in force, the results."""
     job = result.job
     return {
         "round": job.round,
@@ -88,12 +88,12 @@ def round_row(
 
 
 def ledger_row(ledger: Ledger) -> dict[str, Cell]:
-    """Return what the whole run has spent, as columns."""
+    """Return the ledger as columns."""
     return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
 
 
 def round_figures(rows: Sequence[Mapping[str, Cell]], options: LoopOptions) -> dict[str, float]:
-    """Return what a round logs, from its rows: the best arm's figures, and every arm's score.
+    """Return a round's figures for loggers: those of the best arm, and every arm's score.
 
     What local training logged keeps the name its author gave it, and so do the cohort's means of what validation
     logged for the models that are the target: early stopping and checkpoints can watch any of them.
@@ -121,7 +121,6 @@ def round_figures(rows: Sequence[Mapping[str, Cell]], options: LoopOptions) -> d
 
 
 def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
-    """Return the means of what validation logged under the names that the module's author gave them."""
     end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
     names = [name for name in row if name.startswith("val/") and name.endswith(end)]
     return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}

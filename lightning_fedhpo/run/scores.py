@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the mean by weight, nan where there is nothing to average.
+    """Return the weighted mean, nan if the weights sum to zero.
 
     >>> weighted_mean([1.0, 4.0], [2, 1])
     2.0
@@ -50,9 +50,9 @@ def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
 
 
 def best_and_worst(items: Sequence[T], scores: Sequence[float], rho: int) -> tuple[list[T], list[T]]:
-    """Return the best and the worst 1/rho of the items, rounded down: nobody where there are fewer than rho.
+    """Return the best and the worst 1/rho of the items, rounded down: none if there are fewer than rho.
 
-    Whose score is not finite is never among the best.
+    Items whose score is not finite are never among the best.
 
     >>> best_and_worst("abcdefg", [3, 1, 2, 7, 5, 6, 4], rho=3)
     (['b', 'c'], ['f', 'd'])

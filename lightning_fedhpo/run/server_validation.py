@@ -49,7 +49,7 @@ class ServerValidation:
         self._seed = seed
 
     def score(self, arm: Arm, config: Config) -> dict[str, float]:
-        """Return what the module logs for an arm's global model.
+        """Return the metrics of an arm's global model.
 
         Args:
             arm: The arm.
@@ -60,7 +60,7 @@ class ServerValidation:
     def run(
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
     ) -> dict[str, float]:
-        """Return what the module logs with some weights, to which its own are set."""
+        """Copy weights into the module and return its metrics."""
         executor = self.executor()
         executor.state.begin()
         executor.state.load(weights, buffers, personal)

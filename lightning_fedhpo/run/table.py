@@ -102,7 +102,7 @@ class Table(Sequence[dict[str, Any]]):
         return {name: column.cells() for name, column in self._settle().items()}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table; floats in full, so that a reader computes with what the run computed with."""
+        """Write the table, floats in full precision."""
         with replacing(path) as file:
             writer = csv.writer(file)
             writer.writerow(self._names)

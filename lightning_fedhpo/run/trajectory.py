@@ -1,4 +1,4 @@
-"""What the best arm did, round by round: the schedule of hyperparameters that a run has found."""
+"""The hyperparameters of the best arm, round by round: the schedule that a run has found."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def read_trajectory(path: str | PathLike[str]) -> Trajectory:
 
 
 def checked(found: Any, where: str) -> Trajectory:
-    """Return a trajectory, or raise where it is none."""
+    """Return a trajectory, or raise if it is not one."""
     rows = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
     if not rows or not all(map(_is_round, rows)):
         raise ValueError(

@@ -1,1 +1,1 @@
-"""What happens before round 0: options and checks, preparation, the dry run, the proof of effect."""
+"""Everything before round 0: options, checks, preparation, dry run, proof of effect."""

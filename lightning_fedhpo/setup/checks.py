@@ -1,4 +1,4 @@
-"""What must hold between the parts of a run: refused before the first round, with the rule and the way out."""
+"""Checks that the parts of a run fit together, before the first round."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_tests(at: int | Sequence[int] | None, clients: int | None, data: Feder
 
 
 def check_target(target: str, has_server_data: bool) -> None:
-    """Refuse to score on the server's examples where it has none."""
+    """Refuse to score on the server's examples if it has none."""
     if target == "server" and not has_server_data:
         raise MisconfigurationException(
             '`target="server"` scores arms on the server\'s own validation examples, of which this run has none: pass '
@@ -94,7 +94,7 @@ def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Sear
 
 
 def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search) -> None:
-    """Refuse to learn from scores where there are none, of the run or of its clients."""
+    """Refuse tuners and searches that learn from scores in a run without them."""
     if tuner.needs_scores and monitor is not None and of_clients is None:
         raise MisconfigurationException(
             f"{type(tuner).__name__} learns from clients' scores, and no client has validation examples: raise the "
@@ -109,7 +109,7 @@ def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, sear
 
 
 def say_undrawn(tuner: Tuner, search: Search) -> None:
-    """Say that nobody draws from the server part of a tuner's space, where nobody does."""
+    """Say that the server part of a tuner's space is not used, if no search draws from it."""
     if isinstance(search, NoSearch) and tuner.space is not None and tuner.space.server:
         rank_zero_info(
             f"{type(tuner).__name__} tunes clients; without a search, the server's {', '.join(tuner.space.server)} "
@@ -118,7 +118,7 @@ def say_undrawn(tuner: Tuner, search: Search) -> None:
 
 
 def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: int) -> None:
-    """Refuse suggestions that do not fit the cohort, or that set what was never bound."""
+    """Refuse suggestions that do not fit the cohort, or that set unbound hyperparameters."""
     name = type(tuner).__name__
     if len(suggestions) != clients:
         raise ValueError(f"{name}.suggest must return one suggestion a client: {clients}, got {len(suggestions)}.")

@@ -1,4 +1,4 @@
-"""The trial of a module before the first round: one client trains, and everything is put back."""
+"""The dry run before the first round: one client trains for a few steps, and everything is put back."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Trial:
         return changed
 
     def outcome(self, config: Config, full: bool) -> Outcome | None:
-        """Return what a few steps, or a full training, lead to; None where it fails and the run would go on."""
+        """Return the outcome of a few steps, or of a full training; None if the client fails and is dropped."""
         try:
             return self.run(config, full)[0]
         except ClientError:
@@ -73,7 +73,7 @@ class Trial:
             return None
 
     def run(self, config: Config, full: bool = False) -> tuple[Outcome, list[str]]:
-        """Return what training with a configuration leads to, and the names of all untrained tensors it changed."""
+        """Train with a configuration; return the outcome and the names of the untrained tensors that changed."""
         executor, local = self._executor, self._executor.local
         module, monitor = local.module, self._monitor
         executor.state.begin()

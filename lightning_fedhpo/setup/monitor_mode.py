@@ -12,7 +12,7 @@ _TURNED = {"inverse", "minus", "neg", "negative", "negated"}
 
 
 def doubtful_mode(monitor: str, mode: str) -> str:
-    """Return what is doubtful about a monitor's mode, nothing where the name agrees or says nothing.
+    """Return a warning if a monitor's name contradicts the mode, else nothing.
 
     >>> doubtful_mode("val/acc5", "min")
     "mode='min' prefers small values of 'val/acc5', but acc is better when larger: set mode='max'."

@@ -19,7 +19,7 @@ from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """The arguments of :class:`~lightning_fedhpo.FederatedLoop`, which says what each is for."""
+    """The arguments of :class:`~lightning_fedhpo.FederatedLoop`, which documents them."""
 
     algorithm: Algorithm
     cohort: int = 10

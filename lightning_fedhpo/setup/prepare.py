@@ -1,8 +1,7 @@
-"""What happens once, before the first round: the module is tried out, and every hyperparameter proved.
+"""Preparation before the first round: the module is tried out, and the effect of every hyperparameter is proved.
 
-A client is scored and trained for a few steps, and everything is put back. That builds lazy layers, shows which scores
-the module logs and which tensors training changes beside the weights, and lets every mistake surface before anything
-has been spent.
+A client is scored and trained for a few steps, and everything is put back. That builds lazy layers, shows the scores
+that the module logs and the tensors that training changes beside the weights, and finds mistakes early.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _check_effects(
 
 
 def _chosen(sequential: SequentialExecutor, options: LoopOptions, plan: Plan) -> Executor:
-    """Return what is to run the jobs; the module is left as it was."""
+    """Return the run's executor; the module is left as it was."""
     state = sequential.state
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
     try:
@@ -109,7 +108,7 @@ def _chosen(sequential: SequentialExecutor, options: LoopOptions, plan: Plan) ->
 
 
 def _check_values(tuning: Tuned, binding: Binding, algorithm: Algorithm) -> None:
-    """Set every hyperparameter to the ends of what it may be: what cannot be set is found before the first round."""
+    """Set every hyperparameter to its extreme values, so that a value that cannot be set is found now."""
     try:
         for name in binding.names:
             for value in [*tuning.edges.get(name, ()), *tuning.values(name)]:

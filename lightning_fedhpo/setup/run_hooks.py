@@ -38,7 +38,7 @@ class RunHooks(Callback):
             self._session.show_best()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add what the algorithm adds to the gradients, where Lightning's own loops train."""
+        """Add the algorithm's part to the gradients, if Lightning's own loops train."""
         if self.session.algorithm.changes_gradient:
             self.session.sequential.after_backward()
 
@@ -72,7 +72,7 @@ class RunHooks(Callback):
 
     @property
     def session(self) -> Session:
-        """What takes part in the run, from the beginning of ``fit`` on."""
+        """The parts of the run; they exist from the beginning of ``fit`` on."""
         if self._session is None:
             raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
         return self._session

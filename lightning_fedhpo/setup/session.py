@@ -1,4 +1,4 @@
-"""A run in its Trainer: everything that takes part in it, checked before anything is computed."""
+"""A run in its Trainer: all its parts, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lightning_fedhpo.types import Job, RunPlan
 
 
 class Session:
-    """What takes part in a run; where parts do not fit together, the constructor raises.
+    """The parts of a run. The constructor raises if they do not fit together.
 
     Attributes:
         server: Scores arms on the server's own examples; None where it has none.
@@ -132,7 +132,7 @@ class Session:
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
 
     def install(self, key: str) -> Callable[[], None]:
-        """Have the Trainer write whole checkpoints, and refuse another run's; return what ends the latter.
+        """Make the Trainer write atomically and check what it loads; return a function that ends the check.
 
         Args:
             key: Where the run's state is in a checkpoint.
@@ -198,7 +198,7 @@ class Session:
 
     @property
     def tuning(self) -> Tuned:
-        """What tuner and search set."""
+        """The hyperparameters that tuner and search set."""
         return tuned(self.tuner, self.search, self.options.seed)
 
     @property
@@ -207,7 +207,7 @@ class Session:
         return [*self.tuner.client_names, *self.search.client_names]
 
     def tuner_of(self, arm: Arm) -> Tuner:
-        """Return the tuner; for an arm that trains what was found, one that sets nothing."""
+        """Return the tuner; for an arm that retrains, one that sets nothing."""
         return Untuned() if arm.retrains else self.tuner
 
     def chosen(self, arm: Arm) -> dict[str, Any]:

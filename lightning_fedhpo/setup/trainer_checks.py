@@ -57,7 +57,7 @@ def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
 
 
 def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
-    """Refuse a Trainer that stops before the search, and the training of what it has found, are over."""
+    """Refuse a Trainer that stops before search and retraining are over."""
     limit = trainer.max_epochs
     if isinstance(search, NoSearch):
         if retrain and not search.rounds and not trainer.fast_dev_run:

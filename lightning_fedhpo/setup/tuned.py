@@ -1,4 +1,4 @@
-"""What is tuned in a run, as far as it is known before the first round."""
+"""The tuned hyperparameters of a run, before the first round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_fedhpo.types import Config
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuner and search set together.
+    """The hyperparameters that tuner and search set.
 
     Attributes:
         names: The client hyperparameters to bind.
@@ -53,7 +53,7 @@ class Tuned:
 
 
 def tuned(tuner: Tuner, search: Search, seed: int) -> Tuned:
-    """Return what tuner and search set together."""
+    """Return the hyperparameters that tuner and search set."""
     drawn, space = search.client_names, search.space
     server = {name: space.ends(name, "server") for name in search.server_names}
     if tuner.space is not None:

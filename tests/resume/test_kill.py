@@ -4,61 +4,46 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import WandbLogger
 
-from tests.resume.cases import LIGHTNING_SAYS, ROUNDS, outcome, run
-from tests.resume.killing import KilledAt, in_a_process
+from tests.resume.cases import ROUNDS
+from tests.resume.killing import KILLED, SEARCHED
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import offline  # noqa: E402 - a module of the tests beside this folder
 
-pytestmark = [
-    *LIGHTNING_SAYS,
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed"),
-]
-SEARCHED = "halving, fedex"
-KILLED = {"fedavg-personal": 7, SEARCHED: 40}
-"""The job before which a case is killed: inside a round."""
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed")
 
 
-def fit(name: str, folder: Path, *callbacks: Any, resume: bool = False, wandb: bool = False) -> None:
-    """Run a case, save every round, and write the outcome down."""
-    keep = ModelCheckpoint(folder, "any", save_last=True)
-    logger = WandbLogger(save_dir=folder, project="tests", offline=True) if wandb else False
-    path = folder / "last.ckpt" if resume else None
-    found = outcome(*run(name, ROUNDS[name], keep, *callbacks, ckpt_path=path, logger=logger))
-    (folder / "outcome.json").write_text(json.dumps(found))
-    if wandb:
-        import wandb as service
-
-        service.finish()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where every case was run, killed and resumed."""
+    path = tmp_path_factory.mktemp("killed")
+    quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    command = [sys.executable, "-m", "tests.resume.killing", str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | quiet, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return path
 
 
 @pytest.mark.parametrize("name", KILLED)
-def test_a_killed_run_resumes_bitwise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The curve in Weights & Biases is whole, too."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    wandb = name == SEARCHED
-    (whole := tmp_path / "whole").mkdir()
-    assert in_a_process(fit, name, whole, wandb=wandb) == 0
-    assert in_a_process(fit, name, tmp_path, KilledAt(KILLED[name]), wandb=wandb) == -signal.SIGKILL
-    assert not (tmp_path / "outcome.json").exists()
-    assert in_a_process(fit, name, tmp_path, resume=True, wandb=wandb) == 0
-    resumed, expected = (json.loads((folder / "outcome.json").read_text()) for folder in (tmp_path, whole))
+def test_a_killed_run_resumes_bitwise(name: str, folder: Path) -> None:
+    resumed, expected = (
+        json.loads((place / "outcome.json").read_text()) for place in (folder / name, folder / name / "whole")
+    )
     assert [part for part in expected if resumed[part] != expected[part]] == []
-    if wandb:
-        ours = _curve(offline.files(tmp_path / "wandb")[-1])
-        assert [row["round"] for row in ours] == list(range(ROUNDS[name]))
-        assert ours == _curve(offline.files(whole)[-1])
+
+
+def test_the_curve_in_wandb_is_whole(folder: Path) -> None:
+    ours = _curve(offline.files(folder / SEARCHED / "wandb")[-1])
+    assert [row["round"] for row in ours] == list(range(ROUNDS[SEARCHED]))
+    assert ours == _curve(offline.files(folder / SEARCHED / "whole")[-1])
 
 
 def _curve(path: Path) -> list[dict[str, Any]]:
