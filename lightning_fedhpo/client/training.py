@@ -7,7 +7,7 @@ step. All others are trained by Lightning's optimisation loops, with every hook.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -157,7 +157,7 @@ class LocalTraining:
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated)
 
-    def scored(self, examples: Examples, limit: int | float) -> int:
+    def scored(self, examples: Sized, limit: int | float) -> int:
         """Return how many of a client's examples a validation looks at."""
         size = self.evaluation_batch_size
         return min(len(examples), size * batches_of(len(examples), size, False, limit))

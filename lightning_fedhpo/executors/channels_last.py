@@ -1,40 +1,33 @@
-"""Whether a module's batches are to have channels innermost, so that its convolutions are faster.
+"""Images with channels innermost, so that a module's convolutions are faster.
 
-Convolutions hand the layout of what they are given on to what they return, so it is enough to lay batches out. Their
-numbers stay the same, and where the module minds the layout they are left as they are.
+Convolutions hand on the layout of their input, so it is enough to lay out batches. Numbers stay the same up to
+rounding; where a module minds the layout, its batches are left as they are.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import nn
 
-from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor, apart
+from lightning_fedhpo.executors.comparison import STEPS_COMPARED, TOLERANCE_OF_IMAGES, apart, different_figure
+from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.types import Config, Job, RoundContext
-
-TOLERANCE_OF_IMAGES = 1e-3
-"""How far apart weights under convolutions may be that were trained in two ways, of the way that they moved: of a
-million numbers one or two lie so near to zero, or to the maximum beside them, that their gradients go elsewhere when
-they are rounded otherwise."""
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
 def lay_out_images(executor: SequentialExecutor, client: int, config: Config) -> None:
     """Have a module's images laid out so, where it has convolutions that gain and its results are the same.
 
-    A module that fails on them, as it asks for a ``view`` that goes by the usual layout, is tried with copies in place
-    of such views.
+    A module that fails, as its ``view`` goes by the usual layout, is tried with copies in place of such views.
     """
-    local, state = executor.local, executor.state
-    layers = list(local.module.modules())
-    if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not all(tensor.is_cpu for tensor in state.weights):
+    local, layers = executor.local, list(executor.local.module.modules())
+    if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not executor.state.weights[0].is_cpu:
         return
     if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
         return
-    arm = executor.untrained_arm()
-    job = Job(0, 0, client, config)
+    arm, job = executor.untrained_arm(), Job(0, 0, client, config)
     expected = _trained(executor, job, arm)
     if expected is None:
         return
@@ -43,33 +36,20 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
     if found is None:
         local.any_view = True
         found = _trained(executor, job, arm)
-    if found is None or not _alike(found, expected, arm):
+    if (
+        found is None
+        or apart(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
+        or different_figure(found, expected, TOLERANCE_OF_IMAGES, TOLERANCE_OF_IMAGES) is not None
+    ):
         local.channels_inside = local.any_view = False
 
 
-Outcome = tuple[list[Tensor], dict[str, float]]
-"""A client's weights, and what it logged."""
-
-
-def _alike(one: Outcome, other: Outcome, arm: Arm) -> bool:
-    figures = all(
-        math.isclose(one[1].get(name, math.nan), value, rel_tol=TOLERANCE_OF_IMAGES, abs_tol=TOLERANCE_OF_IMAGES)
-        for name, value in other[1].items()
-        if math.isfinite(value)
-    )
-    return figures and apart(one[0], other[0], arm.weights) <= TOLERANCE_OF_IMAGES
-
-
-def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> Outcome | None:
+def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:
     """Train a client for a few steps, and score it; None where that fails."""
     try:
-        with executor.briefly(STEPS_COMPARED), HashedDropout():  # masks would not be the same
+        with executor.briefly(STEPS_COMPARED), HashedDropout():  # no dropout: masks would not be the same
             result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
-        if not result.finite:
-            return None
-        logged = {"train": result.train, "val": result.after}
-        figures = {f"{stage}/{name}": value for stage, several in logged.items() for name, value in several.items()}
-        return [tensor.detach().clone() for tensor in result.weights], figures
+        return replace(result, weights=[w.detach().clone() for w in result.weights]) if result.finite else None
     except Exception:
         return None  # a module that minds; or it fails in any case, and the run will say so
     finally:

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from lightning_fedhpo.data.federation import FederatedData
 
 
-STEPS_COMPARED = 3
-"""Batches of an epoch where results of two ways are compared: longer trainings lift rounding errors to where they
-prove nothing."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """What the Trainer cuts off: how many of a client's batches train and validate."""
@@ -68,14 +63,8 @@ class SequentialExecutor(Executor):
         monitor: str | None,
         on_error: Literal["raise", "drop"],
     ) -> None:
-        self.local = local
-        self.state = state
-        self.binding = binding
-        self.data = data
-        self.algorithm = algorithm
-        self.limits = limits
-        self.monitor = monitor
-        self.on_error = on_error
+        self.local, self.state, self.binding, self.data, self.algorithm = local, state, binding, data, algorithm
+        self.limits, self.monitor, self.on_error = limits, monitor, on_error
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
@@ -151,21 +140,20 @@ class SequentialExecutor(Executor):
             state.load(weights, buffers, None)
 
     def _run(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
-        val = self.data.examples(job.client, "val")
-        place = context.seed, job.round, job.arm, job.client
+        local, state, val = self.local, self.state, self.data.examples(job.client, "val")
+        seed, place = context.seed, (job.round, job.arm, job.client)
         used = self.prepare(job, arm)
         scored = self.monitor is not None and len(val) > 0
         before: dict[str, float] = {}
         if scored and context.needs_before:
-            seeding.seed_user_code(seeding.key(place[0], seeding.EVALUATION, *place[1:]))
-            before = self.local.evaluate(val, limit=self.limits.val)
-        seeding.seed_user_code(seeding.key(place[0], seeding.USER, *place[1:]))
-        done = self.train(self.data, job.client, seeding.key(place[0], seeding.BATCHES, *place[1:]))
-        logged = self.local.recorder.finish()
-        after = self.local.evaluate(val, limit=self.limits.val) if scored else {}
-        self.state.settle()
-        score_after = self.score(after) if scored else None
-        state = self.state
+            seeding.seed_user_code(seeding.key(seed, seeding.EVALUATION, *place))
+            before = local.evaluate(val, limit=self.limits.val)
+        seeding.seed_user_code(seeding.key(seed, seeding.USER, *place))
+        done = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
+        logged = local.recorder.finish()
+        after = local.evaluate(val, limit=self.limits.val) if scored else {}
+        state.settle()
+        score_after, val_examples = self.score(after) if scored else None, local.scored(val, self.limits.val)
         result = ClientResult(
             job=job,
             weights=state.weights,
@@ -173,10 +161,10 @@ class SequentialExecutor(Executor):
             personal=state.personal,
             used=used,
             train_examples=int(self.data.sizes("train")[job.client]),
-            val_examples=self.local.scored(val, self.limits.val),
+            val_examples=val_examples,
             local_steps=done.steps,
             examples=done.examples,
-            evaluations=done.evaluations + (bool(before) + bool(after)) * self.local.scored(val, self.limits.val),
+            evaluations=done.evaluations + (bool(before) + bool(after)) * val_examples,
             score_before=self.score(before) if before else None,
             score_after=score_after,
             before=before,
@@ -260,20 +248,6 @@ class SequentialExecutor(Executor):
                 f"the module did not log {monitor!r} in `validation_step`; it logged {', '.join(metrics) or 'nothing'}"
             )
         return metrics[monitor]
-
-
-@torch.no_grad()
-def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[Tensor]) -> float:
-    """Return how far apart weights are that were trained in two ways, as a part of how far they moved.
-
-    >>> apart([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])], [torch.zeros(2)])
-    0.25
-    """
-    moved = max(float((weight - old).abs().max()) for weight, old in zip(others, start, strict=True))
-    size = max(float(old.abs().max()) for old in start)
-    way = moved + 1e-2 * size or 1.0  # weights that hardly moved are no measure
-    parts = [float((weight - other).abs().max()) / way for weight, other in zip(weights, others, strict=True)]
-    return max(math.inf if math.isnan(part) else part for part in parts)
 
 
 @torch.no_grad()

@@ -11,12 +11,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Sequential:
-    """One job after another.
-
-    Example:
-        >>> Sequential()
-        Sequential()
-    """
+    """One job after another."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +19,9 @@ class Vectorized:
     """Jobs of all clients and arms side by side, where the module allows it.
 
     Args:
-        compile: Whether the batched steps are compiled by ``torch.compile``; None compiles where there is a C++
-            compiler. Each new shape costs some seconds once (a cohort's number of jobs, a batch size), and later
-            processes on the machine find it done. Convolutions of images never are: they would be slower.
+        compile: Whether ``torch.compile`` compiles the batched steps; None: where there is a C++ compiler. Each new
+            shape (number of jobs, batch size) costs some seconds, once on a machine. Convolutions of images are never
+            compiled: they would be slower.
         memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns.
 
     Example:
@@ -44,20 +39,11 @@ class Vectorized:
 
 @dataclass(frozen=True)
 class Auto:
-    """Whichever is likely to be faster.
-
-    Example:
-        >>> Auto()
-        Auto()
-    """
+    """Whichever is likely to be faster."""
 
 
 Setting = Sequential | Vectorized | Auto
-BY_NAME: dict[str, type[Sequential] | type[Vectorized] | type[Auto]] = {
-    "auto": Auto,
-    "sequential": Sequential,
-    "vectorized": Vectorized,
-}
+BY_NAME: dict[str, type[Setting]] = {"auto": Auto, "sequential": Sequential, "vectorized": Vectorized}
 
 
 def setting_of(executor: object) -> Setting:

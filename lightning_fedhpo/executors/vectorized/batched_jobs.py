@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +32,7 @@ EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """What came out of jobs that were computed together: a lane each."""
 
     weights: Sequence[Tensor]
@@ -109,7 +107,7 @@ class BatchedJobs:
         scored = self.sequential.monitor is not None
         before = self._scores(start, own, jobs) if scored and context.needs_before else {}
         weights = [tensor.clone() for tensor in start] if programs.added else start
-        received = [*start, *programs.added.stacked(self.sequential.algorithm, jobs, arms)] if programs.added else []
+        received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
         sums = [torch.zeros(count, dtype=self._dtype) for _ in programs.logs["training"]]
         last = [torch.zeros(count, dtype=self._dtype) for _ in programs.last_too]
@@ -176,7 +174,7 @@ class BatchedJobs:
             inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
             self.programs.validate(inputs, len(jobs), rows.shape[2])
         total = torch.tensor(counts)
-        return _named(names, [(one / total).tolist() for one in sums])
+        return {name: (one / total).tolist() for name, one in zip(names, sums, strict=True)}
 
     def _result(self, job: Job, setting: JobSettings, work: Work, trained: Trained, lane: int) -> ClientResult:
         counted = self._scored(job)
@@ -240,13 +238,9 @@ class BatchedJobs:
         return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
 
     def _scored(self, job: Job) -> int:
-        size = int(self.sequential.data.sizes("val")[job.client])
-        if not size:
-            return 0
-        limit = self.sequential.local.evaluation_batch_size * batches_of(
-            size, self.sequential.local.evaluation_batch_size, False, self.sequential.limits.val
-        )
-        return min(size, limit)
+        """Return how many of a client's examples are scored."""
+        local = self.sequential.local
+        return local.scored(self.sequential.data.rows(job.client, "val"), self.sequential.limits.val)
 
 
 def job_key(context: RoundContext, job: Job) -> int:
@@ -258,16 +252,9 @@ def _stacked(arms: Sequence[Arm]) -> list[Tensor]:
     """Return the arms' weights side by side, in tensors of their own."""
     different = list({arm.index: arm for arm in arms}.values())
     if len(different) == 1:
-        count = len(arms)
-        return [
-            w.detach().expand(count, *w.shape).clone(memory_format=torch.contiguous_format)
-            for w in different[0].weights
-        ]
+        weights = [weight.detach().expand(len(arms), *weight.shape) for weight in different[0].weights]
+        return [weight.clone(memory_format=torch.contiguous_format) for weight in weights]
     places = {arm.index: place for place, arm in enumerate(different)}
     chosen = torch.tensor([places[arm.index] for arm in arms])
     rows = zip(*(arm.weights for arm in different), strict=True)
     return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]
-
-
-def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, values, strict=True))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
 from lightning_fedhpo.binding.param_groups import group_of
@@ -15,7 +14,8 @@ from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, s
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, Hyperparameter
+from lightning_fedhpo.executors.vectorized.optimizers import read_options
+from lightning_fedhpo.executors.vectorized.per_example import Assign, CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.programs import Programs, first_line
 from lightning_fedhpo.types import Config, Job, RoundContext
 
@@ -72,7 +72,7 @@ def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, Ex
     columns = {"training": data.columns("train"), "validation": data.columns("val")}
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
-    general = {group_of(name)[0] for name in binding.names} - {one.name for one in own}
+    general = {group_of(name)[0] for name in binding.names} - own.keys()
     strange = sorted(general - {*update.options, *LOOP, DECAY, *algorithm.client})
     if strange:
         raise CannotBatchError(f"the optimizer's {', '.join(strange)} is tuned")
@@ -87,26 +87,21 @@ def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, Ex
         steps["validation"] if validates else None,
         update,
         [place.get(id(weight)) for weight in weights],
-        [{name: _option(group, name) for name in fixed} for group in groups],
+        [dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
         [varying for _ in groups],
-        [one.name for one in own],
-        Added.of(algorithm, sequential.untrained_arm(), client),
+        list(own),
+        Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.changes_gradient else None,
         tuple(held.tensors if held else () for held in columns.values()),  # type: ignore[arg-type]  # two of them
         compiles=False,
     )
     return programs, steps["training"]
 
 
-def _own(binding: Binding) -> list[Hyperparameter]:
+def _own(binding: Binding) -> dict[str, Assign]:
     """Return the hyperparameters that the module itself reads."""
-    own = [Hyperparameter(name, target.assign) for name, target in binding.of_module.items() if target.assign]
-    for one in own:
-        value = binding.original(one.name)
+    own = {name: target.assign for name, target in binding.of_module.items() if target.assign}
+    for name in own:
+        value = binding.original(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise CannotBatchError(f"the hyperparameter {one.name!r} is no number")
+            raise CannotBatchError(f"the hyperparameter {name!r} is no number")
     return own
-
-
-def _option(group: Mapping[str, Any], name: str) -> float:
-    betas = {"beta1": 0, "beta2": 1}
-    return float(group["betas"][betas[name]] if name in betas else group[name])

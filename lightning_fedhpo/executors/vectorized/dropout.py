@@ -7,6 +7,7 @@ is the same, the masks are not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -42,10 +43,7 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     True
     """
     shape = tuple(shape)
-    count = 1
-    for size in shape:
-        count *= size
-    places = torch.arange(count).reshape(shape)
+    places = torch.arange(math.prod(shape)).reshape(shape)
     numbers = mixed(mixed(places + salt) + (layer + 1) * 0x9E3779B1)
     return numbers >= probability * float(_BITS)
 
@@ -82,8 +80,9 @@ class HashedDropout(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute a dropout by the hash, everything else as torch does."""
-        drops = func is functional.dropout or func in _CHANNELWISE
-        return (self._dropout if drops else _called)(func, *args, **(kwargs or {}))
+        if func is functional.dropout or func in _CHANNELWISE:
+            return self._dropout(func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
     def _dropout(
         self,
@@ -139,10 +138,6 @@ class BatchDropout(HashedDropout):
             return None
         salts = salts_of(self._key, torch.tensor(step), count)
         return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dim)
-
-
-def _called(func: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    return func(*arguments, **options)
 
 
 def _mask_shape(func: Callable[..., Any], shape: Sequence[int]) -> list[int]:

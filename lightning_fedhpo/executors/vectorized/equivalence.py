@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.executors.channels_last import TOLERANCE_OF_IMAGES
-from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor, apart
+from lightning_fedhpo.executors.comparison import STEPS_COMPARED, TOLERANCE_OF_IMAGES, apart, different_figure
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs, job_key
 from lightning_fedhpo.executors.vectorized.dropout import BatchDropout
 from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images
@@ -80,13 +78,15 @@ def compare(
                     "went: a loss or a gradient depends on more than an example, weights and hyperparameters, or the "
                     "last digits decide too much"
                 )
-            _compare_figures(ours, alone, slack * TOLERANCE, FLIPPED if begun else 0.0)
+            name = different_figure(ours, alone, slack * TOLERANCE, FLIPPED if begun else 0.0)
+            if name is not None:
+                raise CannotBatchError(f"what it logs as {name!r} is no mean over examples")
     return found
 
 
 def _alone(batched: BatchedJobs, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
     """Return a job's result one after another, with the dropout masks of side by side."""
-    sequential: SequentialExecutor = batched.sequential
+    sequential = batched.sequential
     with (
         seeding.preserved(),
         sequential.rewound(),
@@ -116,19 +116,3 @@ def _rounds_to(
 def _copy(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     for weight, value in zip(weights, values, strict=True):
         weight.copy_(value)
-
-
-def _compare_figures(ours: ClientResult, theirs: ClientResult, relative: float, absolute: float) -> None:
-    for name in ("before", "after", "train"):
-        mine, own = getattr(ours, name), getattr(theirs, name)
-        wrong = [key for key in own if key not in mine or not _close(mine[key], own[key], relative, absolute)]
-        if wrong or set(mine) - set(own):
-            raise CannotBatchError(
-                f"what it logs as {(wrong or sorted(set(mine) - set(own)))[0]!r} is no mean over examples"
-            )
-
-
-def _close(one: float, other: float, relative: float, absolute: float) -> bool:
-    if math.isnan(one) or math.isnan(other):
-        return math.isnan(one) and math.isnan(other)
-    return abs(one - other) <= max(relative * max(abs(other), 1e-2), absolute * max(abs(other), 1.0))

@@ -17,16 +17,7 @@ KEPT = 4096
 
 @dataclass(frozen=True)
 class JobSettings:
-    """A job's values.
-
-    Attributes:
-        used: The hyperparameters in force, read back.
-        epochs: Of local training.
-        batch_size: Of local training.
-        options: For each parameter group the optimizer's options as numbers.
-        own: The hyperparameters that the module itself reads.
-        algorithm: The algorithm's.
-    """
+    """A job's values: hyperparameters in force, options of each parameter group, what module and algorithm read."""
 
     used: Mapping[str, Any]
     epochs: int
@@ -59,12 +50,7 @@ class ConfigReader:
     def _read(self, config: Config) -> JobSettings:
         binding, programs = self._sequential.binding, self._programs
         used, groups = binding.apply(config), self._sequential.local.trainer.optimizers[0].param_groups
-        names = programs.added.names if programs.added else ()
-        return JobSettings(
-            used=used,
-            epochs=binding.settings.epochs,
-            batch_size=binding.settings.batch_size,
-            options=[read_options(group, programs.update.options) for group in groups],
-            own=[float(used[name]) for name in programs.own],
-            algorithm=[float(binding.settings.algorithm[name]) for name in names],
-        )
+        settings, names = binding.settings, programs.added.names if programs.added else ()
+        options = [read_options(group, programs.update.options) for group in groups]
+        own, algorithm = [float(used[n]) for n in programs.own], [float(settings.algorithm[n]) for n in names]
+        return JobSettings(used, settings.epochs, settings.batch_size, options, own, algorithm)

@@ -29,11 +29,10 @@ class Update:
 
     Attributes:
         options: The keys of a parameter group that it reads, as numbers.
-        state: How many tensors like the weights it keeps for each of them.
-        coefficients: From a group's options (an array of clients each) and the number of the step, from 1 on, what
-            changes from step to step: arrays of clients by name. Zero rates make a client's step none.
+        state: How many tensors it keeps for each weight.
+        coefficients: What changes from step to step, from a group's options and the number of the step, from 1 on.
         apply: Takes the step in place: weights, gradients, the state's tensors, and options and coefficients together.
-        rates: Which of the coefficients are rates.
+        rates: The coefficients of which zero makes a client's step none.
     """
 
     options: Sequence[str]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from numbers import Number
 from typing import Any
@@ -36,22 +35,14 @@ def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
 
 
 class Capture:
-    """Takes what a step logs for one example, in place of ``self.log``.
-
-    Args:
-        stage: The stage.
-        size: The examples of the batch.
-        dtype: The type of what is kept.
+    """Takes what a step logs for a batch of ``size`` examples, in place of ``self.log``.
 
     Attributes:
-        values: By name, the mean of what was logged.
         last_too: The names whose value of the last batch is logged beside the mean.
     """
 
     def __init__(self, stage: str, size: int, dtype: torch.dtype) -> None:
-        self._stage = stage
-        self._size = size
-        self._dtype = dtype
+        self._stage, self._size, self._dtype = stage, size, dtype
         self._logged: dict[str, list[Tensor]] = {}
         self.last_too: set[str] = set()
 
@@ -69,31 +60,20 @@ class Capture:
         on_step: bool | None = None,
         on_epoch: bool | None = None,
         reduce_fx: Any = "mean",
-        enable_graph: bool = False,
-        sync_dist: bool = False,
-        sync_dist_group: Any = None,
-        add_dataloader_idx: bool = True,
         batch_size: int | None = None,
-        metric_attribute: str | None = None,
-        rank_zero_only: bool = False,
+        **others: Any,
     ) -> None:
-        """Take one value; the signature is ``LightningModule.log``'s."""
+        """Take one value, as ``LightningModule.log`` does."""
         if isinstance(value, Metric):
-            raise CannotBatchError(
-                f"it logs the metric object {name!r}, which collects over batches, and not a number: the mean of a "
-                "batch would fit"
-            )
+            raise CannotBatchError(f"it logs the metric object {name!r}: the mean of a batch, as a number, would fit")
         if getattr(reduce_fx, "__name__", reduce_fx) != "mean":
             raise CannotBatchError(f"it logs {name!r} with reduce_fx={reduce_fx!r}, which is no mean over examples")
         if batch_size not in (None, self._size):
             raise CannotBatchError(f"it logs {name!r} with a fixed batch_size={batch_size}")
         if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
             raise CannotBatchError(f"it logs {name!r}, which is no single number")
-        if isinstance(value, Tensor):
-            number = value.detach().reshape(()).to(self._dtype)
-        else:
-            number = torch.tensor(float(value), dtype=self._dtype)  # type: ignore[arg-type]  # a Number has a float
-        self._logged.setdefault(name, []).append(number)
+        number = value.detach().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))  # type: ignore[arg-type]  # a Number has a float
+        self._logged.setdefault(name, []).append(number.to(self._dtype))
         stepwise = on_step if on_step is not None else self._stage == "training"
         overall = on_epoch if on_epoch is not None else self._stage != "training"
         if stepwise and overall:
@@ -119,17 +99,8 @@ def places_of(module: nn.Module, weights: Sequence[Tensor]) -> list[tuple[dict[s
     return [(own, key, numbers[id(value)]) for own in held for key, value in own.items() if id(value) in numbers]
 
 
-@dataclass(frozen=True)
-class Hyperparameter:
-    """A hyperparameter that the module itself reads, and so has one value a client in a batched computation.
-
-    Attributes:
-        name: Its name.
-        assign: Puts a value where the module reads it, and returns what undoes that.
-    """
-
-    name: str
-    assign: Callable[[Any], Callable[[], None]]
+Assign = Callable[[Any], Callable[[], None]]
+"""Puts a value where the module reads it, and returns what undoes that."""
 
 
 class ExampleStep:
@@ -140,7 +111,7 @@ class ExampleStep:
         stage: ``"training"`` or ``"validation"``.
         weights: Those that are handed in at each call, as they hang in the module.
         keys: The columns' names where batches are dicts, else None.
-        own: The hyperparameters that the module itself reads.
+        own: The hyperparameters that the module itself reads, with what assigns them.
     """
 
     def __init__(
@@ -149,16 +120,13 @@ class ExampleStep:
         stage: str,
         weights: Sequence[Tensor],
         keys: Sequence[str] | None,
-        own: Sequence[Hyperparameter] = (),
+        own: Mapping[str, Assign] | None = None,
     ) -> None:
-        self.module = module
-        self._stage = stage
+        self.module, self._stage, self._keys, self._own = module, stage, keys, own or {}
         self._function = private.step_function(module, f"{stage}_step")
         self.weights = list(weights)
         self.dtype = precision_of(weights)
         self._places = places_of(module, weights)
-        self._keys = keys
-        self._own = own
         self.last_too: set[str] = set()
 
     def __call__(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -167,9 +135,7 @@ class ExampleStep:
 
     def on_batch(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a batch's loss (zero in validation) and what was logged for it."""
-        batch: Any = list(columns)
-        if self._keys is not None:
-            batch = dict(zip(self._keys, batch, strict=True))
+        batch: Any = list(columns) if self._keys is None else dict(zip(self._keys, columns, strict=True))
         capture = Capture(self._stage, len(columns[0]), self.dtype)
         with private.logging_into(self.module, capture.log), self._holding(weights):
             output = self._function(batch, 0)
@@ -200,7 +166,6 @@ class ExampleStep:
     def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         """Give the module its hyperparameters for one client."""
         with ExitStack() as stack:
-            for hyperparameter in self._own:
-                if hyperparameter.name in values:
-                    stack.callback(hyperparameter.assign(values[hyperparameter.name]))
+            for name, value in values.items():
+                stack.callback(self._own[name](value))
             yield

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
-from tests.executors.toys import Net, is_vectorized, run
+from tests.executors.toys import PLAIN, Net, is_vectorized, run
 
 X, Y = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
 Loss = Callable[[Tensor, Tensor, Any], Tensor]
@@ -68,6 +68,6 @@ def test_who_asks_for_side_by_side_is_trusted() -> None:
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
             return functional.cross_entropy(self(batch[0]), batch[1], reduction="sum") / len(batch[1])
 
-    automatic, asked = run("auto", Counts()), run("vectorized", Counts())
+    automatic, asked = run("auto", Counts()), run(PLAIN, Counts())
     assert "does not end in a known mean" in automatic.choice and not is_vectorized(automatic)
     assert is_vectorized(asked)
