@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
@@ -14,7 +15,6 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import uniform
-from lightning_fedhpo.executors import Executor
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.run import divergence, identity, machine
 from lightning_fedhpo.run.arm import Arm
@@ -151,7 +151,8 @@ class FederatedLoop(RunHooks):
         left = Counter(job.arm for job in self._jobs)
         waiting: dict[int, list[ClientResult]] = {index: [] for index in left}
         with seeding.preserved(), machine.threads(executor.threads):
-            for result in processes.shared_round(self._jobs, arms, self._trained, session.cost, self._heed_sigterm):
+            heed = partial(private.heed_sigterm, session.trainer)
+            for result in processes.shared_round(self._jobs, arms, self._trained, session.cost, heed):
                 index = result.job.arm
                 waiting[index].append(result)
                 left[index] -= 1
@@ -170,9 +171,6 @@ class FederatedLoop(RunHooks):
                 received = self.session.tuner_of(arm).receive(arm, result)
                 result = result if received is None else replace(result, received=received)
             yield result
-
-    def _heed_sigterm(self) -> None:
-        private.heed_sigterm(self.session.trainer)
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
@@ -264,11 +262,6 @@ class FederatedLoop(RunHooks):
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
         return result_of(self._session)
 
-    @property
-    def choice(self) -> str:
-        """What runs the jobs, and why; nothing before it is decided."""
-        return self._session.executor.choice if self._session is not None and self._session.prepared else ""
-
     def evaluate(
         self,
         trainer: Trainer,
@@ -303,7 +296,3 @@ class FederatedLoop(RunHooks):
     def retrace(self) -> None:
         """Trace the module's steps anew: for a callback that changes what one look at the module does not show."""
         self.session.executor.retrace()
-
-    @property
-    def _executor(self) -> Executor:
-        return self.session.executor

@@ -71,6 +71,11 @@ class RunHooks(Callback):
         return self.session.tuner
 
     @property
+    def choice(self) -> str:
+        """What runs the jobs, and why; nothing before it is decided."""
+        return self._session.executor.choice if self._session is not None and self._session.prepared else ""
+
+    @property
     def session(self) -> Session:
         """The parts of the run; they exist from the beginning of ``fit`` on."""
         if self._session is None:

@@ -37,7 +37,7 @@ def test_what_was_found_different_stays_so(tmp_path: Path, monkeypatch: pytest.M
         strict.setattr(equivalence, "TOLERANCE", -1.0)
         checkpoint, whole = saved(tmp_path), run(4)
     fed, _, weights = run(4, checkpoint)
-    assert not isinstance(fed._executor, VectorizedExecutor)
+    assert not isinstance(fed.session.executor, VectorizedExecutor)
     assert all(map(torch.equal, weights, whole[2]))
 
 
@@ -45,7 +45,7 @@ def test_what_was_found_alike_may_be_a_little_less_so_later(tmp_path: Path, monk
     checkpoint, whole, apart = saved(tmp_path), run(4), equivalence.apart
     monkeypatch.setattr(equivalence, "apart", lambda *weights: apart(*weights) + 5 * equivalence.TOLERANCE)
     fed, _, weights = run(4, checkpoint)
-    assert isinstance(fed._executor, VectorizedExecutor)
+    assert isinstance(fed.session.executor, VectorizedExecutor)
     assert all(map(torch.equal, weights, whole[2]))
     with pytest.warns(UserWarning, match="one after another"):  # a run that begins is held to more
-        assert not isinstance(run(1)[0]._executor, VectorizedExecutor)
+        assert not isinstance(run(1)[0].session.executor, VectorizedExecutor)
