@@ -59,6 +59,10 @@ def test_examples_run(page: str) -> None:
     names = NAMES[page]()
     for block in blocks(page):
         exec(block, names)
+    if page == "executors.md":
+        fed, scales = FederatedLoop(cohort=3, executor="sequential"), {"aux": 1.0}
+        quiet_trainer(2, fed, names["Anneal"](fed, scales)).fit(ToyModule(), datamodule=toy_data())
+        assert scales == {"aux": 0.25}
     if page == "README.md":
         assert names["fed"].result.ledger["rounds"] == names["search"].spends <= 50
         assert set(names["fed"].result.best["client"]) >= {"lr", "momentum", "epochs"}

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING
+from datetime import timedelta
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 
 class RoundProgress(Callback):
@@ -52,14 +49,14 @@ class RoundProgress(Callback):
         if not trainer.is_global_zero:
             return
         done, planned, now = trainer.current_epoch + 1, trainer.max_epochs or -1, time.monotonic()
-        last, stream = done == planned, sys.stdout
-        if stream.isatty():
+        last = done == planned
+        if sys.stdout.isatty():
             due = now - self._printed > self._seconds
         else:
             due = planned < 0 or done * 10 // planned > (done - 1) * 10 // planned
         if due or last:
             self._printed = now
-            self._print(stream, self._line(trainer, done, planned, now - self._began), last)
+            self._print(self._line(trainer, done, planned, now - self._began), last)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """End the line, for the message that follows."""
@@ -70,25 +67,14 @@ class RoundProgress(Callback):
         parts = [f"round {done}" + (f" of {planned}" if planned > 0 else "")]
         if self._monitor in trainer.callback_metrics:
             parts.append(f"{self._monitor} {float(trainer.callback_metrics[self._monitor]):.4g}")
-        parts.append(f"{_clock(elapsed)} gone")
+        parts.append(f"{timedelta(seconds=round(elapsed))} gone")
         if planned > 0:
-            parts.append(f"{_clock(elapsed / (done - self._first) * (planned - done))} to go")
+            left = elapsed / (done - self._first) * (planned - done)
+            parts.append(f"{timedelta(seconds=round(left))} to go")
         return ", ".join(parts)
 
-    def _print(self, stream: TextIO, line: str, last: bool) -> None:
-        if not stream.isatty():
-            print(line, file=stream, flush=True)
-            return
-        print(f"\r{line.ljust(self._width)}", end="\n" if last else "", file=stream, flush=True)
+    def _print(self, line: str, last: bool) -> None:
+        rewritten = sys.stdout.isatty()
+        text = f"\r{line.ljust(self._width)}" if rewritten else line
+        print(text, end="" if rewritten and not last else "\n", flush=True)
         self._width = len(line)
-
-
-def _clock(seconds: float) -> str:
-    """Return hours, minutes and seconds.
-
-    >>> _clock(3725.4)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ def build_summary(
 
     Args:
         result: The run's result.
-        evaluation: The test of the best arm on the clients; None if no client has test examples.
+        evaluation: The final test; None if no client has test examples.
         seconds: The time that the run took, test included.
         seed: The run's seed.
         more: Further entries.
@@ -70,13 +71,13 @@ def build_summary(
 
 def versions() -> dict[str, str | None]:
     """Return the versions that a run's numbers may depend on."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # imported from a folder that was never installed
-            found[package] = None
-    return found
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
+def _version(package: str) -> str | None:
+    with suppress(PackageNotFoundError):  # imported from a folder that was never installed
+        return version(package)
+    return None
 
 
 def plain(value: Any) -> Any:
