@@ -10,20 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.binding.lr_schedules import decayed
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
 
 if TYPE_CHECKING:
     from lightning_fedhpo.run.arm import Arm
-
-
-def decayed(lr: float, decay: float, rounds: int) -> float:
-    """Return ``lr * (1 - decay)**t``, the papers' learning rate in the arm's round t.
-
-    >>> decayed(2.0, 0.5, rounds=2)
-    0.5
-    """
-    return lr * (1.0 - decay) ** rounds
 
 
 class Algorithm:

@@ -21,7 +21,6 @@ from typing import Any
 
 from torch import nn
 
-from lightning_fedhpo.algorithms.base import decayed
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, whole
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Target, attribute_target, dropout_target, dropouts
@@ -91,7 +90,7 @@ class Binding:
             return config
         rates = [name for name in self._targets if group_of(name)[0] in RATES]
         own = {name: config.get(name, self._original[name]) for name in rates}
-        return {**config, **{name: decayed(rate, decay, rounds) for name, rate in own.items()}}
+        return {**config, **{name: lr_schedules.decayed(rate, decay, rounds) for name, rate in own.items()}}
 
     def apply(self, config: Config) -> dict[str, Any]:
         """Rewind the optimizers, set every value, and return the values in force, read back.

@@ -19,6 +19,15 @@ Groups = Sequence[tuple[dict[str, Any], float]]
 """Parameter groups, each with its share of the value: the first one's is 1."""
 
 
+def decayed(lr: float, decay: float, rounds: int) -> float:
+    """Return ``lr * (1 - decay)**t``, the papers' learning rate in the arm's round t.
+
+    >>> decayed(2.0, 0.5, rounds=2)
+    0.5
+    """
+    return lr * (1.0 - decay) ** rounds
+
+
 def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
     """Return access to the learning rate that schedules start from."""
     nested = list(flattened(schedulers))

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from heapq import heapreplace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_fedhpo.processes.collectives import add_up
 from lightning_fedhpo.processes.failures import together
 from lightning_fedhpo.processes.members import rank, world
-from lightning_fedhpo.run.arm import Arm, ClientState
 from lightning_fedhpo.types import ClientResult, Job
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.run.arm import Arm, ClientState
 
 TOLERANCE = 1.03
 """Whole arms are handed out where the busiest process then has at most so many times the mean work."""
