@@ -41,18 +41,18 @@ class ToyModule(LightningModule):
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Log loss and accuracy."""
-        x, y = batch
-        logits = self(x)
-        self.log("val_loss", functional.cross_entropy(logits, y))
-        self.log("val_acc", (logits.argmax(1) == y).float().mean())
+        """Log ``val_loss`` and ``val_acc``."""
+        self._score(batch, "val")
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Log loss and accuracy."""
+        """Log ``test_loss`` and ``test_acc``."""
+        self._score(batch, "test")
+
+    def _score(self, batch: Any, stage: str) -> None:
         x, y = batch
         logits = self(x)
-        self.log("test_loss", functional.cross_entropy(logits, y))
-        self.log("test_acc", (logits.argmax(1) == y).float().mean())
+        self.log(f"{stage}_loss", functional.cross_entropy(logits, y))
+        self.log(f"{stage}_acc", (logits.argmax(1) == y).float().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return SGD."""

@@ -170,19 +170,11 @@ def test_an_arm_without_a_score_is_no_reason_to_stop(studies: list[Any]) -> None
     assert len(fed.result.arms) == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sampler": "cmaes"}, "`sampler` must be one of 'gp', 'tpe', got 'cmaes'"),
-        ({"parallel": 0}, "`parallel` must be at least 1, got 0"),
-        ({"parallel": 31}, "`parallel` must be from 1 to the number of arms, which is 30"),
-        ({"budget": 5}, "does not cover a single arm"),
-        ({"max_rounds": 0}, "`max_rounds` must be at least 1, got 0"),
-    ],
-)
-def test_bad_input(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BayesianSearch(SPACE, **options)
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="`parallel` must be from 1 to the number of arms, which is 30"):
+        BayesianSearch(SPACE, parallel=31)
+    with pytest.raises(ValueError, match="does not cover a single arm"):
+        BayesianSearch(SPACE, budget=5)
 
 
 @pytest.mark.parametrize("missing", ["optuna", "scipy"])
@@ -228,7 +220,5 @@ def test_hyperbands_later_brackets_are_asked(studies: list[Any]) -> None:
     assert [trial.value for trial in studies[1].trials[:4]] == [-0.2, -0.4, -0.6, -0.8], "all have passed round 2"
 
 
-def test_hyperband_with_a_model() -> None:
+def test_hyperband_with_a_model_resumes() -> None:
     check_resume(lambda: Hyperband(SearchSpace(client={"lr": Float(1e-3, 0.5)}), eta=2, max_rounds=4, sampler="tpe"))
-    with pytest.raises(ValueError, match="`sampler` must be one of 'random', 'tpe', got 'gp'"):
-        Hyperband(SPACE, sampler="gp")  # type: ignore[arg-type]

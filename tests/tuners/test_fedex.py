@@ -12,7 +12,7 @@ import torch
 from lightning_fedhpo import Choice, FedAvg, FedEx, Float, Int, MultiplicativeWeights, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.tuners.exponentiated_gradient import Baseline, Distribution, entropy, gradient, normalised
+from lightning_fedhpo.tuners.exponentiated_gradient import Distribution, entropy, gradient, normalised
 from lightning_fedhpo.tuners.weight_sharing import WeightSharing
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
@@ -150,15 +150,6 @@ def test_any_scale_of_losses_keeps_a_distribution(schedule: Any) -> None:
             assert torch.allclose(torch.stack(path), torch.stack(paths[1]), atol=1e-12)
 
 
-def test_one_and_a_thousand_configurations() -> None:
-    for k, cohort in ((1, 10), (1000, 1)):
-        tuner = make(k)
-        _, path = played(tuner, 20, cohort=cohort)
-        assert len(tuner.configs) == k == len(path[-1])
-        assert torch.isfinite(path[-1]).all()
-    assert make(1).suggest(new_arm(), [0, 1], RoundContext(0, 0, False))[1].index == 0
-
-
 def test_probabilities_that_underflow_and_a_zero_gradient() -> None:
     distribution = Distribution(normalised(np.array([0.0, -2000.0])))
     slope = gradient(distribution.z, [1], [3.0], [1.0], baseline=0.0)
@@ -192,14 +183,6 @@ def test_below_the_cutoff_the_distribution_stays() -> None:
     assert torch.equal(played(tuner, 10, best=1)[1][-1], path[-1])
     chosen = {one.index for one in tuner.suggest(new_arm(), list(range(100)), RoundContext(99, 0, False))}
     assert chosen == {int(path[-1].argmax())}
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
-def test_the_baseline_discounts(gamma: float) -> None:
-    mean, weights, losses = Baseline(gamma), [gamma**2, gamma, 1.0], [4.0, 1.0, 7.0]
-    for loss in losses:
-        mean.add(loss)
-    assert mean.value == pytest.approx(np.average(losses, weights=weights))
 
 
 def test_configurations_are_neighbours_of_the_first() -> None:

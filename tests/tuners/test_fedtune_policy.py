@@ -36,14 +36,6 @@ def test_the_relaxed_sample_and_its_gradient(temperature: float) -> None:
     assert gradient == pytest.approx(expected.numpy(), rel=1e-9, abs=1e-12)
 
 
-def test_a_relaxed_sample_of_the_last_fractions_and_logits_is_finite() -> None:
-    fractions = np.array([[0.0, np.nextafter(1, 0), 0.5]])
-    for logits in (np.zeros((1, 3)), np.array([[0.0, -900.0, 900.0]])):
-        sample = policy.relaxed(logits, fractions, 0.1)
-        assert np.isfinite(sample).all()
-        assert sample.sum() == pytest.approx(1.0)
-
-
 def test_adam_is_that_of_torch() -> None:
     weight = torch.zeros(5, 4, dtype=torch.float64, requires_grad=True)
     theirs = torch.optim.Adam([weight], lr=0.1, betas=(0.5, 0.999), eps=1e-8)
@@ -68,12 +60,12 @@ def test_candidates_are_drawn_by_their_probabilities() -> None:
     assert shares[2] == 0
 
 
-def test_the_last_candidate_is_drawn_where_sums_end_below_one() -> None:
+def test_the_edges_of_numbers() -> None:
     logits = np.log(np.full((1, 10), 0.1))
     assert policy.softmax(logits).cumsum()[-1] < 1.0, "or the case is not there"
     assert policy.drawn(logits, np.array([np.nextafter(1, 0)])) == [9]
-
-
-def test_probabilities_of_far_logits() -> None:
     found = policy.softmax(np.array([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0]]))
     assert found == pytest.approx(np.array([[1, 0, 0], [1 / 3] * 3]))
+    for far in (np.zeros((1, 3)), np.array([[0.0, -900.0, 900.0]])):
+        sample = policy.relaxed(far, np.array([[0.0, np.nextafter(1, 0), 0.5]]), 0.1)
+        assert np.isfinite(sample).all() and sample.sum() == pytest.approx(1.0)

@@ -64,12 +64,6 @@ def test_nearest_begins_new_ones_from_the_one_that_the_fewest_clients_differ_in(
     assert fetched(ModelBuffer("nearest", 9), arm_at(START), (0, 0, 0)) == START
 
 
-def test_shared_leaves_the_arm_alone() -> None:
-    buffer, arm = filled("shared", 9, (0, 0), (0, 1))
-    assert [fetched(buffer, arm, key) for key in [(0, 0), (5, 5)]] == [1, 1]
-    assert len(buffer) == 0
-
-
 @pytest.mark.parametrize("policy", ["joint", "nearest"])
 def test_the_least_recently_used_goes(policy: Any) -> None:
     buffer, arm = filled(policy, 2, (0, 0), (5, 5), (0, 0), (7, 7))  # models 0 to 3; (5, 5) was used longest ago
