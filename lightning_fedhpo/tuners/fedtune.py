@@ -162,9 +162,9 @@ class FedTune(Tuner):
                 for place, config in enumerate(self._candidates)
             ]
         state.decided = np.array(policy.drawn(state.logits, draw.random(self._clients)), dtype=np.float64)
-        state.buffer.fetch(arm, state.joint)
-        places = [state.joint[client] for client in cohort]
-        return [Suggestion(self._candidates[place], place) for place in places]
+        joint = state.joint
+        state.buffer.fetch(arm, joint)
+        return [Suggestion(self._candidates[joint[client]], joint[client]) for client in cohort]
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
         """Keep the client's outputs for the validation examples, if they are finite."""
