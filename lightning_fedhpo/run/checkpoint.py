@@ -62,21 +62,12 @@ def put_best_model(saved: Mapping[str, Any], session: Session) -> None:
 
 
 def read(
-    session: Session, key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
+    session: Session, state_key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
 ) -> Any:
-    """Load a checkpoint, and refuse one that the run cannot go on from.
-
-    Args:
-        session: The run's.
-        key: Where the loop's state is among those of callbacks.
-        load: Loads the file.
-        path: The file.
-        arguments: For ``load``.
-        options: For ``load``.
-    """
+    """Load a checkpoint, and refuse one that the run cannot go on from."""
     checkpoint = checkpoint_file.read(load, path, *arguments, **options)
     states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
-    if not states or not states.get(key):
+    if not states or not states.get(state_key):
         what = "holds weights only" if states is None else "was not written by a federated run"
         raise MisconfigurationException(
             f"{checkpoint_file.refusal(path, what)} To start a run from trained weights, load them into the module "
@@ -85,8 +76,8 @@ def read(
     learning = session.tuner, session.search
     lost = [part for part in learning if part.state_dict() and part.state_key not in states]
     present = identity.of_run(session) | identity.of_module(session.module, session.tuned_names)
-    identity.check(states[key]["identity"], present, session.options.on_difference, lost)
-    check_whole(states[key]["torn"])
+    identity.check(states[state_key]["identity"], present, session.options.on_difference, lost)
+    check_whole(states[state_key]["torn"])
     return checkpoint
 
 

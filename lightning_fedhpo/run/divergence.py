@@ -28,12 +28,7 @@ class DivergedError(ValueError):
 
 
 def check(session: Session, jobs: Sequence[Job]) -> None:
-    """Raise if no client was finite in all rounds so far, or in the last few.
-
-    Args:
-        session: The run's, whose last round is closed.
-        jobs: The last round's.
-    """
+    """Raise if no client was finite in all rounds so far, or in the last few."""
     records, arms = session.records, session.arms
     if records.trained or not jobs:
         return

@@ -101,15 +101,10 @@ def check_evaluation(at: int | Sequence[int] | None) -> None:
         whole("evaluate_at", one)
 
 
-def online_test(session: Session, before: int) -> dict[str, float]:
-    """Test the best arm if a test is due, and return its figures for the history.
-
-    Args:
-        session: The run's.
-        before: The rounds that all arms together had spent before this one.
-    """
+def online_test(session: Session, spent_before: int) -> dict[str, float]:
+    """Test the best arm if a test is due, and return its figures for the history."""
     arm, options = session.arms.best, session.options
-    if not due(options.evaluate_at, before, session.records.spent):
+    if not due(options.evaluate_at, spent_before, session.records.spent):
         return {}
     clients = options.evaluate_clients
     evaluation = evaluate(session, arm, session.trainer, session.module, session.data, "test", clients)
@@ -119,13 +114,7 @@ def online_test(session: Session, before: int) -> dict[str, float]:
 
 
 def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "clients") -> None:
-    """Refuse clients to evaluate that do not exist or have no examples.
-
-    Args:
-        clients: All of them, a number of them, or their ids.
-        sizes: Every client's number of examples.
-        name: What the user calls them.
-    """
+    """Refuse clients to evaluate that do not exist or have no examples."""
     able = np.count_nonzero(sizes)
     if clients is None:
         return
@@ -154,12 +143,7 @@ def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, A
 
 
 class EvaluationCheck(Callback):
-    """Refuse a test of clients after the run that cannot be made, before the first round.
-
-    Args:
-        clients: What the test will be asked for.
-        name: What the user calls it.
-    """
+    """Refuse a test of clients after the run that cannot be made, before the first round."""
 
     def __init__(self, clients: Any, name: str) -> None:
         self._clients = clients

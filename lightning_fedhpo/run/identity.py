@@ -70,14 +70,7 @@ def of_optimizers(local: LocalOptimizers) -> dict[str, Any]:
 def check(
     saved: Mapping[str, Any], present: Mapping[str, Any], on_difference: OnDifference, lost: Sequence[Callback] = ()
 ) -> None:
-    """Refuse a checkpoint of another run than this one continues, or warn of it.
-
-    Args:
-        saved: What the checkpoint says.
-        present: What is so here; what has no place in it is not compared.
-        on_difference: Whether to raise or to warn.
-        lost: The tuner or search whose state the checkpoint lacks.
-    """
+    """Refuse a checkpoint of another run than this one continues, or warn of it."""
     lines = [line for name in present for line in differences(saved.get(name), present[name], name)]
     lines += [f"{type(callback).__name__}: no state there, one is needed here" for callback in lost]
     if not lines:

@@ -23,9 +23,6 @@ class Records:
     The rows of the present round are kept apart until it ends: a checkpoint from inside the round thus knows which arms
     are aggregated already.
 
-    Args:
-        options: The run's.
-
     Attributes:
         trained: Whether some client of the last closed round was finite.
     """
@@ -47,16 +44,7 @@ class Records:
         settings: Mapping[str, Cell],
         models_received: int = 0,
     ) -> None:
-        """Record the costs and the results of an arm's round.
-
-        Args:
-            number: The round's number.
-            arm: The arm, with its score.
-            results: Its clients'.
-            on_server: What the module logs on the server's own examples.
-            settings: The tuned values that were in force, by column.
-            models_received: How many models each job's client got, and scored, beside the one it trained.
-        """
+        """Record the costs and the results of an arm's round."""
         size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
         for result in results:
             ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size * (1 + models_received))

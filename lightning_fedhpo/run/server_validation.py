@@ -33,13 +33,7 @@ def server_split(server_data: Any, federation: FederatedData) -> Split | None:
 
 
 class ServerValidation:
-    """Runs the module's ``validation_step`` on examples that belong to no single client.
-
-    Args:
-        split: The examples, as those of client 0.
-        seed: The run's.
-        executor: Returns the run's executor, which has the module.
-    """
+    """Runs the module's ``validation_step`` on examples that belong to no single client."""
 
     def __init__(self, split: Split, seed: int, executor: Callable[[], SequentialExecutor]) -> None:
         self.examples = split.examples(0)
@@ -49,12 +43,7 @@ class ServerValidation:
         self._seed = seed
 
     def score(self, arm: Arm, config: Config) -> dict[str, float]:
-        """Return the metrics of an arm's global model.
-
-        Args:
-            arm: The arm.
-            config: The clients' hyperparameters, for those that the module's own validation reads.
-        """
+        """Return the metrics of an arm's global model."""
         return self.run(arm.weights, arm.buffers, None, config)
 
     def run(

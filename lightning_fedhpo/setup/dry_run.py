@@ -27,13 +27,7 @@ class ClientError(RuntimeError):
 
 
 class Trial:
-    """Trains one client for a few steps, always from the same start with the same randomness.
-
-    Args:
-        session: The run's, with an executor.
-        start: All of the module's tensors as they are before anybody trains.
-        longest: The epochs of a full training: as many as a client may get, and two at least.
-    """
+    """Trains one client for a few steps, always from the same start with the same randomness."""
 
     def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
         self._executor = session.sequential

@@ -39,9 +39,7 @@ TRIAL_CLIENTS = 5
 def prepare(session: Session, known: Mapping[str, Any]) -> None:
     """Try the module out and make the run's executor; the module is left as it was, lazy layers apart.
 
-    Args:
-        session: The run's; it has its executor afterwards.
-        known: What an earlier dry run has found out; empty where there was none.
+    ``known`` has the findings of an earlier dry run, which stay.
     """
     module, data, algorithm, options = session.module, session.data, session.algorithm, session.options
     tuning = session.tuning

@@ -131,19 +131,15 @@ class Session:
             self.executor, self.moving, self.prepared = before.executor, before.moving, True
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
 
-    def install(self, key: str) -> Callable[[], None]:
-        """Make the Trainer write atomically and check what it loads; return a function that ends the check.
-
-        Args:
-            key: Where the run's state is in a checkpoint.
-        """
+    def install(self, state_key: str) -> Callable[[], None]:
+        """Make the Trainer write atomically and check what it loads; return a function that ends the check."""
         strategy = self.trainer.strategy
         private.share_jobs(self.trainer)
         checkpoint_file.write_whole(strategy, self.trainer.global_rank)
         return private.guard_loading(
             strategy,
             self.module,
-            partial(checkpoint.read, self, key),
+            partial(checkpoint.read, self, state_key),
             lambda loaded: checkpoint.check_tensors(loaded["state_dict"], self.module),
         )
 
