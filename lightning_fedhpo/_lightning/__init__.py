@@ -1,78 +1,40 @@
-"""Everything this package takes from Lightning's private side: the loops it replaces, and the doors it goes through.
+"""All that the package takes from Lightning's private side: the loops it replaces, and how it reaches into the Trainer.
 
 Tested on the oldest and the newest Lightning that ``pyproject.toml`` allows (``make test-oldest``, ``make test``).
 """
 
-from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
 
-from lightning_fedhpo._lightning.figures import logging_into, publish
-from lightning_fedhpo._lightning.hooks import AnyTrainer, waits_for_validation, watchers_of_jobs
-from lightning_fedhpo._lightning.launchers import children_run, refused_launcher
-from lightning_fedhpo._lightning.loops import RoundsLoop, install
-from lightning_fedhpo._lightning.modules import (
-    ModuleHooks,
-    besides_plain_steps,
-    guard_loading,
-    overridden_around_batches,
-    trainer_unreachable,
-)
-from lightning_fedhpo._lightning.schedulers import LocalSchedulers
-from lightning_fedhpo._lightning.steps import (
-    batch_transfer,
-    detached,
-    evaluating,
-    evaluation_limit,
-    evaluation_step,
-    fitting,
-    job_limit,
-    lightning_step,
-    limits,
-    local_progress,
-    loss_of,
-    rounds_allowed,
-    step_function,
-)
-from lightning_fedhpo._lightning.strategy import (
-    begin_alike,
-    heed_sigterm,
-    share_jobs,
-    wants_gradient_hooks,
-    wants_layer_sync,
-)
-
-__all__ = [
-    "besides_plain_steps",
-    "AnyTrainer",
-    "LocalSchedulers",
-    "ModuleHooks",
-    "RoundsLoop",
-    "batch_transfer",
-    "begin_alike",
-    "children_run",
-    "detached",
-    "evaluating",
-    "evaluation_limit",
-    "evaluation_step",
-    "fitting",
-    "guard_loading",
-    "heed_sigterm",
-    "install",
-    "is_overridden",
-    "job_limit",
-    "lightning_step",
-    "limits",
-    "local_progress",
-    "logging_into",
-    "loss_of",
-    "overridden_around_batches",
-    "publish",
-    "refused_launcher",
-    "rounds_allowed",
-    "share_jobs",
-    "step_function",
-    "trainer_unreachable",
-    "waits_for_validation",
-    "wants_gradient_hooks",
-    "wants_layer_sync",
-    "watchers_of_jobs",
-]
+from lightning_fedhpo._lightning.figures import logging_into as logging_into
+from lightning_fedhpo._lightning.figures import publish as publish
+from lightning_fedhpo._lightning.hooks import AnyTrainer as AnyTrainer
+from lightning_fedhpo._lightning.hooks import waits_for_validation as waits_for_validation
+from lightning_fedhpo._lightning.hooks import watchers_of_jobs as watchers_of_jobs
+from lightning_fedhpo._lightning.launchers import children_run as children_run
+from lightning_fedhpo._lightning.launchers import refused_launcher as refused_launcher
+from lightning_fedhpo._lightning.loops import RoundsLoop as RoundsLoop
+from lightning_fedhpo._lightning.loops import install as install
+from lightning_fedhpo._lightning.modules import ModuleHooks as ModuleHooks
+from lightning_fedhpo._lightning.modules import besides_plain_steps as besides_plain_steps
+from lightning_fedhpo._lightning.modules import guard_loading as guard_loading
+from lightning_fedhpo._lightning.modules import overridden_around_batches as overridden_around_batches
+from lightning_fedhpo._lightning.modules import trainer_unreachable as trainer_unreachable
+from lightning_fedhpo._lightning.schedulers import LocalSchedulers as LocalSchedulers
+from lightning_fedhpo._lightning.steps import batch_transfer as batch_transfer
+from lightning_fedhpo._lightning.steps import detached as detached
+from lightning_fedhpo._lightning.steps import evaluating as evaluating
+from lightning_fedhpo._lightning.steps import evaluation_limit as evaluation_limit
+from lightning_fedhpo._lightning.steps import evaluation_step as evaluation_step
+from lightning_fedhpo._lightning.steps import fitting as fitting
+from lightning_fedhpo._lightning.steps import job_limit as job_limit
+from lightning_fedhpo._lightning.steps import lightning_step as lightning_step
+from lightning_fedhpo._lightning.steps import limits as limits
+from lightning_fedhpo._lightning.steps import local_progress as local_progress
+from lightning_fedhpo._lightning.steps import loss_of as loss_of
+from lightning_fedhpo._lightning.steps import rounds_allowed as rounds_allowed
+from lightning_fedhpo._lightning.steps import step_function as step_function
+from lightning_fedhpo._lightning.strategy import begin_alike as begin_alike
+from lightning_fedhpo._lightning.strategy import heed_sigterm as heed_sigterm
+from lightning_fedhpo._lightning.strategy import share_jobs as share_jobs
+from lightning_fedhpo._lightning.strategy import wants_gradient_hooks as wants_gradient_hooks
+from lightning_fedhpo._lightning.strategy import wants_layer_sync as wants_layer_sync

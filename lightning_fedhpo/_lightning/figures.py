@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | None) -> None:
-    """Put a round's figures where callbacks, loggers and the progress bar find them, in one go.
-
-    ``self.log`` would do the same at forty microseconds a figure.
-    """
+    """Give a round's figures to callbacks, loggers and the progress bar, faster than by ``self.log`` one by one."""
     connector = trainer._logger_connector
     tensors = dict(zip(figures, torch.tensor(list(figures.values()), dtype=torch.float64).unbind(), strict=True))
     connector._callback_metrics.update(tensors)
@@ -32,11 +29,10 @@ def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | N
         trainer.fit_loop.epoch_loop._batches_that_stepped += 1
 
 
-class RecorderDoor:
-    """Stands where Lightning keeps logged values while a client trains or validates.
+class LoggedValues:
+    """Takes the place of Lightning's collection of logged values while a client trains or validates.
 
-    Modules whose class overrides ``log`` itself reach it, and ``trainer.callback_metrics`` reads from it: a client's
-    own figures up to now.
+    A module that overrides ``log`` reaches it, and ``trainer.callback_metrics`` reads a client's figures from it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -53,7 +49,7 @@ class RecorderDoor:
         return {"callback": figures, "log": {}, "pbar": {}}
 
     def reset(self, *arguments: Any, **options: Any) -> None:
-        """Do nothing: a recorder begins anew with every pass."""
+        """Do nothing: a recorder is emptied at the beginning of a pass."""
 
 
 @contextmanager

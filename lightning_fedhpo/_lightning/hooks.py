@@ -65,14 +65,11 @@ def call_each(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *ar
 
 
 def watchers_of_jobs(trainer: AnyTrainer) -> list[str]:
-    """Name the callbacks that act between two jobs: Lightning's and ours do not, but for hooks that they are given."""
+    """Name the callbacks, other than Lightning's and ours, that act between two jobs."""
     known = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
+
+    def acts(callback: Callback, hook: str) -> bool:
+        return hook in vars(callback) or (overrides(callback, hook) and not type(callback).__module__.startswith(known))
+
     hooks = ("on_train_batch_start", "on_train_batch_end")
-    return [
-        type(callback).__name__
-        for callback in trainer.callbacks
-        if any(
-            hook in vars(callback) or (overrides(callback, hook) and not type(callback).__module__.startswith(known))
-            for hook in hooks
-        )
-    ]
+    return [type(one).__name__ for one in trainer.callbacks if any(acts(one, hook) for hook in hooks)]

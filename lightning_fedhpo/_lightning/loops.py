@@ -5,13 +5,12 @@ An epoch of :class:`RoundsLoop` is a round of every live arm, a batch of :class:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
@@ -19,43 +18,19 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from lightning_fedhpo import processes
-from lightning_fedhpo._lightning.figures import RecorderDoor
+from lightning_fedhpo._lightning.figures import LoggedValues
 from lightning_fedhpo._lightning.hooks import AnyTrainer, batch_callbacks, call_callbacks, call_each, inside
 from lightning_fedhpo._lightning.strategy import end_alone
-from lightning_fedhpo.types import ClientResult, Job
+from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
+    pass
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.loop import FederatedLoop
 
 REFRESH_SECONDS = 0.05
 """A progress bar is told of a job at most this often: telling it costs as much as a small job."""
-
-
-class Rounds(Protocol):
-    """What the loops call: the callback that knows what a round is."""
-
-    def start(self, trainer: AnyTrainer, module: LightningModule) -> None:
-        """Prepare the run, or take it up again."""
-
-    def begin_round(self, number: int) -> Sequence[Job]:
-        """Return the jobs of a round."""
-
-    def results(self) -> Generator[ClientResult]:
-        """Run the jobs."""
-
-    def end_round(self) -> None:
-        """Turn the results into the next round's state."""
-
-    def publish(self) -> None:
-        """Log the round."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to do, whatever the Trainer allows."""
-
-    @property
-    def session(self) -> Session:
-        """What takes part in the run."""
 
 
 class JobsLoop(_TrainingEpochLoop):
@@ -63,13 +38,13 @@ class JobsLoop(_TrainingEpochLoop):
 
     batch_progress: Any
 
-    def __init__(self, trainer: AnyTrainer, rounds: Rounds, loop: RoundsLoop) -> None:
+    def __init__(self, trainer: AnyTrainer, rounds: FederatedLoop, loop: RoundsLoop) -> None:
         super().__init__(trainer)
         self._rounds = rounds
         self._parent = (loop,)  # in a tuple: Lightning takes attributes that are loops for children
         self._finished_jobs = 0
         self._in_round = False
-        self.recorder_door: RecorderDoor | None = None
+        self.logged_values: LoggedValues | None = None
         self.accumulates: Callable[[], bool] | None = None
 
     @property
@@ -80,7 +55,7 @@ class JobsLoop(_TrainingEpochLoop):
 
     @property
     def _results(self) -> Any:
-        return self._collection if self.recorder_door is None else self.recorder_door
+        return self._collection if self.logged_values is None else self.logged_values
 
     @_results.setter
     def _results(self, collection: Any) -> None:
@@ -164,7 +139,7 @@ class RoundsLoop(_FitLoop):
     epoch_loop: JobsLoop
     epoch_progress: Any
 
-    def __init__(self, trainer: AnyTrainer, rounds: Rounds, replaced: _FitLoop) -> None:
+    def __init__(self, trainer: AnyTrainer, rounds: FederatedLoop, replaced: _FitLoop) -> None:
         super().__init__(trainer, replaced.min_epochs, replaced.max_epochs)
         self._rounds = rounds
         self.epoch_loop = JobsLoop(trainer, rounds, self)
@@ -187,7 +162,7 @@ class RoundsLoop(_FitLoop):
 
     @property
     def max_epochs(self) -> int | None:
-        """The number of rounds; for ``configure_optimizers``, of local epochs: a schedule lasts as long as they do."""
+        """The number of rounds; for ``configure_optimizers``, of local epochs."""
         local = getattr(self, "_rounds", None) is not None and self._configuring
         return self._rounds.session.longest[0] if local else self._max_epochs
 
@@ -277,7 +252,7 @@ class RoundsLoop(_FitLoop):
         self.epoch_loop.teardown()
 
 
-def install(trainer: AnyTrainer, rounds: Rounds) -> RoundsLoop:
+def install(trainer: AnyTrainer, rounds: FederatedLoop) -> RoundsLoop:
     """Put the federated loop in place of the Trainer's, once."""
     loop = trainer.fit_loop
     if isinstance(loop, RoundsLoop) and loop._rounds is rounds:

@@ -13,7 +13,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from lightning_fedhpo._lightning.figures import RecorderDoor
+from lightning_fedhpo._lightning.figures import LoggedValues
 from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides
 
 if TYPE_CHECKING:
@@ -32,25 +32,11 @@ STEP_HOOKS = (
 """Hooks inside a training step: a module or a callback with one of them is trained by Lightning's own loops."""
 
 
+_TIMES = ("epoch_start", "epoch_end", "batch_start", "batch_end")
+_STAGES = (*_TIMES, "start", "end", "model_eval", "model_train")
 BATCH_HOOKS = (
-    "on_train_epoch_start",
-    "on_train_epoch_end",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    *(
-        f"on_{stage}_{when}"
-        for stage in ("validation", "test")
-        for when in (
-            "start",
-            "end",
-            "epoch_start",
-            "epoch_end",
-            "batch_start",
-            "batch_end",
-            "model_eval",
-            "model_train",
-        )
-    ),
+    *(f"on_train_{when}" for when in _TIMES),
+    *(f"on_{stage}_{when}" for stage in ("validation", "test") for when in _STAGES),
 )
 """Hooks of the module around a client's batches and epochs, called where the module overrides them."""
 
@@ -61,10 +47,9 @@ def guard_loading(
     read: Callable[..., Any],
     after: Callable[[Mapping[str, Any]], None],
 ) -> Callable[[], None]:
-    """Look at a checkpoint while nothing of it is in the module yet, and return what ends the guard.
+    """Look at a checkpoint before Lightning loads the module from it; return what ends the guard.
 
-    Lightning loads the module first and asks callbacks later. ``read`` loads the file, by the strategy's own function
-    and its arguments; ``after`` sees the checkpoint as the module's own hook leaves it.
+    ``read`` loads the file by the strategy's own function; ``after`` sees what the module's own hook leaves.
     """
     own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
 
@@ -112,12 +97,12 @@ class ModuleHooks:
         previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
         validation, collection = loop.val_loop, loop.val_loop._results
         connector = self._trainer._logger_connector
-        shadow, door = own.get("log"), loop.recorder_door  # a client may validate inside its training
+        shadow, door = own.get("log"), loop.logged_values  # a client may validate inside its training
         metrics, connector._callback_metrics = connector._callback_metrics, dict(connector._callback_metrics)
         if self._shadowed:
             own["log"] = recorder.log
         # Where Lightning looks while the module trains, and while it validates.
-        loop.recorder_door = validation._results = RecorderDoor(recorder)
+        loop.logged_values = validation._results = LoggedValues(recorder)
         try:
             yield
         finally:
@@ -126,7 +111,7 @@ class ModuleHooks:
                 own["log"] = shadow
             elif self._shadowed:
                 own.pop("log", None)
-            loop.recorder_door, validation._results = door, collection
+            loop.logged_values, validation._results = door, collection
             connector._callback_metrics = metrics
 
 

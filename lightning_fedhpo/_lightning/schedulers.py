@@ -35,7 +35,7 @@ class LocalSchedulers:
             self._advance(self._by_step, number, recorder, None)
 
     def after_epoch(self, epoch: int, recorder: Recorder, validate: Callable[[], dict[str, float]] | None) -> None:
-        """Step those that go by local epochs; one that watches a validation score has the client validate for it."""
+        """Step those that go by local epochs; ``validate`` scores the client for one that watches its validation."""
         if self._by_epoch:
             self._advance(self._by_epoch, epoch, recorder, validate)
 
@@ -70,5 +70,5 @@ class LocalSchedulers:
 
 
 def _is_over(scheduler: Any) -> bool:
-    """Whether a schedule of a fixed length is used up: a client with more steps than it goes on at its last rate."""
+    """Whether a schedule of fixed length has ended: the client goes on at its last rate."""
     return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps

@@ -76,10 +76,7 @@ def lightning_step(trainer: AnyTrainer, module: LightningModule) -> Callable[[An
 
 @contextmanager
 def local_progress(trainer: AnyTrainer, count: int) -> Iterator[Callable[[int], None]]:
-    """Show the module its client's epoch: ``trainer.is_last_batch``, ``num_training_batches``, accumulation.
-
-    A module that sets ``trainer.should_stop`` ends its client's training, not the run.
-    """
+    """Let the Trainer tell of the client's epoch: ``is_last_batch``, ``num_training_batches``, ``should_stop``."""
     fit, loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     progress, window = loop.batch_progress, trainer.accumulate_grad_batches
     last, jobs, stopping = progress.is_last_batch, fit.max_batches, trainer.should_stop
@@ -145,7 +142,7 @@ def batch_transfer(trainer: AnyTrainer, module: LightningModule, data: Federated
 
 
 def rounds_allowed(trainer: AnyTrainer, kept: int | None = None) -> int | None:
-    """Return the Trainer's number of rounds less those kept for later; None where it leaves them open."""
+    """Return the Trainer's number of rounds less those kept for later, None for any number."""
     limit = trainer.max_epochs
     return None if limit is None or limit < 0 else max(0, limit - (kept or 0))
 

@@ -1,7 +1,7 @@
-"""How a learning rate is set where a schedule owns it: as if the module had been built with it from the start.
+"""Sets a learning rate that a schedule owns, as if the module had been built with it.
 
-Most schedules are a factor times a base that they keep. ``OneCycleLR`` and ``CyclicLR`` go between rates of their own,
-of which the highest, ``max_lr``, can be set. Rates of several groups keep the ratios that their author gave them.
+Most schedules multiply a base rate. ``OneCycleLR`` and ``CyclicLR`` have rates of their own, of which ``max_lr`` can be
+set. Rates of several groups keep their author's ratios.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decayed(lr: float, decay: float, rounds: int) -> float:
 
 
 def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
-    """Return access to the learning rate that schedules start from."""
+    """Return access to the rate that schedules start from."""
     nested = list(flattened(schedulers))
     owners = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
     if owners:
@@ -37,7 +37,7 @@ def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
             f"hyperparameter 'lr' would not take effect: {owners[0]} replaces the learning rate by its own. Bind "
             "'max_lr' instead, or use another scheduler."
         )
-    # At step 0 a schedule is a factor times its base: warm-up starts below one, most others at one.
+    # A schedule's factor at step 0: below one for a warm-up.
     factors = [group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group, _ in groups]
     shares = {id(group): share for group, share in groups}
     based = [

@@ -1,8 +1,4 @@
-"""How one value is shared out among the parameter groups of several optimizers, and what it may be.
-
-The groups keep the ratios that their author gave them: what has ten times the learning rate keeps it, what has no
-weight decay gets none.
-"""
+"""Shares one value out among parameter groups: each keeps its author's ratio, one without weight decay gets none."""
 
 from __future__ import annotations
 

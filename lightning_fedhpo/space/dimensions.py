@@ -1,8 +1,7 @@
 """The dimensions of a search space: what one hyperparameter may be.
 
-They share one vocabulary. ``quantile`` maps [0, 1] onto the dimension, ``sample`` is the quantile of a uniform number,
-and ``around`` is the part of the dimension near a value, itself a dimension. A perturbed value is a sample of
-``around``, and a draw, whatever the dimension, takes exactly one ``rng.random()``.
+``quantile`` maps [0, 1] onto the dimension, ``sample`` is the quantile of one ``rng.random()``. ``around`` is the part
+of the dimension near a value, itself a dimension, and a perturbed value is a sample of it.
 
 The neighbourhoods are those of FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021). Deviation: where
 the paper rounds the number of discrete steps up on the upper side and down on the lower, here both are rounded up.
@@ -27,12 +26,8 @@ V = TypeVar("V", bound=Value)
 
 
 def steps(width: int, epsilon: float) -> int:
-    """Return the discrete steps that a share of a width comes to, rounded up.
-
-    >>> steps(100, 0.07)  # 100 * 0.07 is 7.000000000000001 in floating point
-    7
-    """
-    return math.ceil(round(width * epsilon, 9))
+    """Return the discrete steps in a share of a width, rounded up."""
+    return math.ceil(round(width * epsilon, 9))  # 100 * 0.07 is 7.000000000000001 in floating point
 
 
 def _check_bounds(kind: str, low: float, high: float, log: bool, are_right_type: bool, rule: str) -> None:
@@ -49,10 +44,9 @@ def _check_bounds(kind: str, low: float, high: float, log: bool, are_right_type:
 
 
 class Dimension(ABC, Generic[V]):
-    """What all dimensions have; use ``Float``, ``Int`` or ``Choice``.
+    """What ``Float``, ``Int`` and ``Choice`` have in common.
 
-    Dimensions are values: they cannot be changed, and those that are written alike are equal. They are not dataclasses,
-    which OmegaConf would take apart when Hydra passes one on.
+    They cannot be changed, and equal ones are written alike. OmegaConf would take dataclasses apart, so they are none.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -99,10 +93,7 @@ class Dimension(ABC, Generic[V]):
         return self._quantile(rng.random())
 
     def around(self, value: V, epsilon: float) -> Self:
-        """Return the neighbourhood of a value: all within ``epsilon`` times the width of the dimension.
-
-        With 0 that is the value alone, with 1 the whole dimension.
-        """
+        """Return all values within ``epsilon`` times the dimension's width of this one, as a dimension."""
         if not is_number(epsilon) or not 0 <= epsilon <= 1:
             raise ValueError(f"`epsilon` must be between 0 (keep the value) and 1 (the whole space), got {epsilon!r}.")
         if value not in self:
@@ -120,10 +111,7 @@ class Dimension(ABC, Generic[V]):
         raise ValueError(f"Only a number or one of its values can be clipped to {self!r}, got {value!r}.")
 
     def grid(self, n: int) -> list[V]:
-        """Return n values, evenly spaced on the scale, from one end to the other; the middle if n is 1.
-
-        There are fewer where the dimension has no n different ones.
-        """
+        """Return n values from one end to the other, even on the scale; fewer where there are not n different ones."""
         if not is_whole(n) or n < 1:
             raise ValueError(f"A grid has a whole number of values, at least 1, got {n!r}.")
         return self._grid([i / (n - 1) for i in range(n)] if n > 1 else [0.5])
@@ -177,7 +165,7 @@ class Float(Dimension[float]):
         return is_number(value) and bool(self.low <= value <= self.high)
 
     def _quantile(self, fraction: float) -> float:
-        if fraction in (0.0, 1.0):  # exactly the bound, whatever the logarithm rounds to
+        if fraction in (0.0, 1.0):  # exactly the bound
             return self.high if fraction else self.low
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
         point = low + (high - low) * fraction
@@ -190,7 +178,7 @@ class Float(Dimension[float]):
         return list(dict.fromkeys(map(self._quantile, fractions)))
 
     def _around(self, value: float, epsilon: float) -> Float:
-        if epsilon == 0:  # exactly the value, which a detour over the logarithm would round
+        if epsilon == 0:  # exactly the value
             return Float(value, value, self.log)
         if not self.log:
             radius = (self.high - self.low) * epsilon

@@ -1,16 +1,14 @@
 """Search spaces: the hyperparameters that are tuned, and what each of them may be.
 
-A space has two parts, as in FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021): what the clients
-train with (``client``) and what the server aggregates with (``server``). A config is one point of a part, a plain dict.
-
-Every draw goes through the names in the order they were given and takes one ``rng.random()`` for each, whatever its
-dimension, so a change to one dimension moves no other name's draw.
+A space has two parts, as in FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021): ``client`` for local
+training and ``server`` for aggregation. A config is one point of a part, a plain dict. A draw takes one
+``rng.random()`` for each name in order, so that a change to one dimension moves no other name's draw.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -26,11 +24,7 @@ Config: TypeAlias = dict[str, Value]
 Part: TypeAlias = Literal["client", "server"]
 
 _PARTS: tuple[Part, ...] = ("client", "server")
-_KINDS: dict[str, Callable[[Mapping[str, Any]], Dimension[Any]]] = {
-    "choice": Choice.from_dict,
-    "float": Float.from_dict,
-    "int": Int.from_dict,
-}
+_KINDS: dict[str, type[Dimension[Any]]] = {"choice": Choice, "float": Float, "int": Int}
 
 
 def dimension(spec: object) -> Dimension[Any]:
@@ -48,11 +42,10 @@ def dimension(spec: object) -> Dimension[Any]:
     kind = str(spec.get("type", spec.get("_target_"))).rpartition(".")[2].lower()
     if kind not in _KINDS:
         raise ValueError(f"The `type` of a dimension is one of {sorted(_KINDS)}, got {dict(spec)!r}.")
-    return _KINDS[kind](spec)
+    return _KINDS[kind].from_dict(spec)
 
 
 def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
-    """Return the dimensions of one part, with the hyperparameter's name in the error if one is wrong."""
     if not isinstance(entries, Mapping):
         raise TypeError(f"The {part} part of a space maps names to dimensions, got {shown(entries)}.")
     found = {}
@@ -70,12 +63,11 @@ def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
 class SearchSpace:
     """The hyperparameters that are tuned, of the clients and of the server.
 
-    A space cannot be changed. Two spaces are equal if the same names have equal dimensions in the same order: then they
-    draw the same configs.
+    A space cannot be changed. Spaces are equal if the same names have equal dimensions in the same order.
 
     Args:
-        client: Dimensions of the hyperparameters of local training, by name; also as mappings with a ``type``.
-        server: Dimensions of the hyperparameters of aggregation.
+        client: Dimensions of local training's hyperparameters by name, also as mappings with a ``type``.
+        server: Dimensions of aggregation's.
 
     >>> space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5)})
     >>> config = space.sample(np.random.default_rng(0))
@@ -93,12 +85,12 @@ class SearchSpace:
 
     @property
     def client(self) -> Mapping[str, Dimension[Any]]:
-        """The dimensions of local training, in the order given, read-only."""
+        """The dimensions of local training."""
         return MappingProxyType(self._client)
 
     @property
     def server(self) -> Mapping[str, Dimension[Any]]:
-        """The dimensions of aggregation, in the order given, read-only."""
+        """The dimensions of aggregation."""
         return MappingProxyType(self._server)
 
     def part(self, part: Part) -> Mapping[str, Dimension[Any]]:
@@ -121,9 +113,10 @@ class SearchSpace:
         unknown = [name for name in config if name not in dimensions]
         missing = [name for name in dimensions if name not in config]
         if unknown or missing:
-            problem = f"unknown {unknown}" * bool(unknown) + " and " * bool(unknown and missing)
-            problem += f"missing {missing}" * bool(missing)
-            raise ValueError(f"A {part} config must have exactly the names {list(dimensions)}, got {problem}.")
+            wrong = " and ".join(
+                f"{what} {names}" for what, names in (("unknown", unknown), ("missing", missing)) if names
+            )
+            raise ValueError(f"A {part} config must have exactly the names {list(dimensions)}, got {wrong}.")
 
     def contains(self, config: Mapping[str, Any], part: Part = "client") -> bool:
         """Say whether the config is a point of the part: all its names, no other, and every value inside."""
@@ -160,14 +153,7 @@ class SearchSpace:
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
 
     def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
-        """Return the smallest and the largest value of a hyperparameter, None where there is only one.
-
-        Of options that are not all numbers it is the first and the last.
-
-        >>> space = SearchSpace(client={"epochs": Choice([3, 1, 5, 2]), "seed": Choice([0]), "act": Choice(["b", "a"])})
-        >>> space.ends("epochs"), space.ends("seed"), space.ends("act")
-        ((1, 5), None, ('b', 'a'))
-        """
+        """Return a hyperparameter's smallest and largest value (of texts the first and last), None where it has one."""
         dimension_ = self.part(part)[name]
         if isinstance(dimension_, Choice):
             options = dimension_.options
@@ -177,13 +163,7 @@ class SearchSpace:
         return None if len(values) == 1 else (values[0], values[-1])
 
     def edges(self, name: str, part: Part = "client") -> list[Value]:
-        """Return the values by which to find out whether all values of a hyperparameter can be set.
-
-        They are all options, or both bounds; of real numbers one more, which is not whole where the bounds are.
-
-        >>> SearchSpace(client={"lr": Float(1.0, 3.0), "epochs": Int(1, 5)}).edges("epochs")
-        [1, 5]
-        """
+        """Return the values to check before a run: all options, or both bounds; of a Float also one between them."""
         dimension_ = self.part(part)[name]
         if isinstance(dimension_, Choice):
             return list(dimension_.options)
@@ -191,10 +171,9 @@ class SearchSpace:
         return list(dict.fromkeys([*dimension_.grid(2), *inner]))
 
     def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
-        """Return a space with the hyperparameters of all: this one's first, then what each of the others adds.
+        """Return a space with the hyperparameters of all, this one's first.
 
-        A name may come up twice with the same dimension. With different ones it is an error, or, with ``override``, the
-        last one is taken.
+        A name with two different dimensions is an error, unless ``override`` takes the last one.
         """
         parts = {part: dict(self.part(part)) for part in _PARTS}
         for other in others:
@@ -228,7 +207,7 @@ class SearchSpace:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SearchSpace:
         """Return the space that ``to_dict`` wrote, or that a YAML file describes in the same way."""
-        if not isinstance(data, Mapping) or (set(data) - {*_PARTS, "_target_"}):
+        if not isinstance(data, Mapping) or set(data) - {*_PARTS, "_target_"}:
             raise ValueError(f"A space is a mapping with `client` and `server`, got {data!r}.")
         return cls(client=data.get("client"), server=data.get("server"))
 
@@ -238,12 +217,7 @@ class SearchSpace:
 
     @classmethod
     def from_json(cls, text: str) -> SearchSpace:
-        """Return the space that ``to_json`` wrote.
-
-        >>> space = SearchSpace(server={"lr": Float(0.1, 10.0, log=True)})
-        >>> SearchSpace.from_json(space.to_json()) == space
-        True
-        """
+        """Return the space that ``to_json`` wrote."""
         return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
