@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid
+from lightning_fedhpo import FederatedData, FederatedLoop, Iid
 from lightning_fedhpo.data.images import any_view
 from lightning_fedhpo.setup import prepare
 from lightning_fedhpo.testing import ToyModule, quiet_trainer
@@ -18,7 +18,6 @@ class Flat(nn.Module):
     """Flattens as many old tutorials do."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return rows of numbers that lie in one piece."""
         return x.view(x.shape[0], -1)
 
 
@@ -26,28 +25,28 @@ class ByAddress(nn.Module):
     """Reads numbers as they lie in memory."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return rows of numbers in whatever order they have."""
         width = x[0].numel()
         return x.as_strided((x.shape[0], width), (width, 1))
 
 
 class Network(ToyModule):
-    """A small network for images, which notes how its last image came."""
+    """A small network for images, which notes how its last image came; it may write to a view late in training."""
 
-    def __init__(self, channels: int, *between: nn.Module, flat: nn.Module | None = None) -> None:
+    def __init__(self, channels: int, *between: nn.Module, flat: nn.Module | None = None, writes: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
         pool = nn.MaxPool2d(2)
         self.net = nn.Sequential(
             nn.Conv2d(channels, 4, 3), *between, nn.ReLU(), pool, flat or nn.Flatten(), nn.Linear(4 * 3 * 3, 3)
         )
-        self.last: dict[str, bool] = {}
+        self.writes, self.last = writes, dict[str, bool]()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits."""
         stage = "test" if self.trainer.testing else "training" if self.training else "validation"
-        inside = self.net[0](x).is_contiguous(memory_format=torch.channels_last)
-        self.last[stage] = inside
+        found = self.net[0](x)
+        self.last[stage] = found.is_contiguous(memory_format=torch.channels_last)
+        if self.writes and stage == "training" and self.trainer.current_epoch == 1:
+            found.view(-1)[:7] = 0.0
         return self.net(x)
 
 
@@ -58,24 +57,22 @@ def images(channels: int) -> FederatedData:
     return FederatedData((x, y), Iid(3), fractions=(0.6, 0.2, 0.2), batch_size=4)
 
 
-def fitted(module: ToyModule, channels: int) -> tuple[Any, FederatedLoop]:
-    """Train for two rounds."""
-    fed = FederatedLoop(cohort=3, executor="sequential")
-    trainer = quiet_trainer(2, fed, Fixed())
+def fitted(module: ToyModule, channels: int, rounds: int = 1) -> Any:
+    trainer = quiet_trainer(rounds, FederatedLoop(cohort=3, executor="sequential"))
     trainer.fit(module, datamodule=images(channels))
-    return trainer, fed
+    return trainer
 
 
-@pytest.mark.parametrize("flat", [None, Flat()], ids=["flatten", "view"])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("channels", "flat"), [(1, None), (3, None), (3, Flat())], ids=["gray", "colours", "view"])
 def test_convolutions_get_channels_inside_and_train_the_same(
     channels: int, flat: nn.Module | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = Network(channels, flat=flat)
-    fitted(module, channels)
+    module, plain = Network(channels, flat=flat), Network(channels, flat=flat)
+    trainer = fitted(module, channels)
     assert module.last == {"training": True, "validation": True}
+    trainer.test(module, datamodule=images(channels), verbose=False)
+    assert module.last["test"] is False, "a test gets images as they are"
     monkeypatch.setattr(prepare, "lay_out_images", lambda *arguments: None)
-    plain = Network(channels, flat=flat)
     fitted(plain, channels)
     assert plain.last == {"training": False, "validation": False}
     for one, other in zip(module.parameters(), plain.parameters(), strict=True):
@@ -84,58 +81,22 @@ def test_convolutions_get_channels_inside_and_train_the_same(
 
 
 @pytest.mark.parametrize(
-    "module", [Network(3, flat=ByAddress()), Network(3, nn.InstanceNorm2d(4))], ids=["address", "instance norm"]
+    ("module", "inside"),
+    [
+        (Network(3, flat=ByAddress()), False),
+        (Network(3, nn.InstanceNorm2d(4)), False),
+        (Network(3, nn.Dropout()), True),
+    ],
+    ids=["address", "instance norm", "dropout"],
 )
-def test_a_module_that_minds_gets_images_as_they_are(module: Network) -> None:
-    _, fed = fitted(module, 3)
-    assert fed.session.jobs_done == 6
-    assert module.last == {"training": False, "validation": False}
-
-
-def test_dropout_does_not_stand_against_it() -> None:
-    module = Network(3, nn.Dropout(0.5))
+def test_a_module_that_minds_gets_images_as_they_are(module: Network, inside: bool) -> None:
     fitted(module, 3)
-    assert module.last == {"training": True, "validation": True}
-
-
-def test_a_test_gets_images_as_they_are() -> None:
-    module = Network(1)
-    trainer, fed = fitted(module, 1)
-    trainer.test(module, datamodule=images(1), verbose=False)
-    assert module.last["test"] is False
-
-
-class Writes(Network):
-    """Blanks out numbers of some examples by a view: in validation, or late in training."""
-
-    def __init__(self, when: str) -> None:
-        super().__init__(3)
-        self.when = when
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        if self.when == "late" and self.trainer.current_epoch == 1:
-            found = self.net[0](batch[0])
-            found.view(-1)[:7] = 0.0
-        return super().training_step(batch, batch_idx)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        found = self.net[0](batch[0])
-        rows = found.view(found.shape[0], -1)
-        if self.when == "validating":
-            rows[batch[1] == 0] = 0.0
-        self.log("val_loss", found.square().mean())
-
-
-def test_scores_of_what_is_written_to_a_view_are_the_modules_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, fed = fitted(Writes("validating"), 3)
-    monkeypatch.setattr(prepare, "lay_out_images", lambda *arguments: None)
-    _, plain = fitted(Writes("validating"), 3)
-    assert fed.result.history["score"] == pytest.approx(plain.result.history["score"], rel=1e-5)
+    assert module.last == {"training": inside, "validation": inside}
 
 
 def test_a_late_write_to_a_copy_is_an_error_and_no_other_result() -> None:
     with pytest.raises(RuntimeError, match="writes to a `view` of what its convolutions return"):
-        fitted(Writes("late"), 3)
+        fitted(Network(3, flat=Flat(), writes=True), 3, rounds=2)
     assert "view" not in vars(Tensor), "what stood in for views was left behind"
 
 
