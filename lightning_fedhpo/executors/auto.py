@@ -1,12 +1,10 @@
-"""Which executor runs a run's jobs, and on how many threads: chosen before the first round, by rules, and said.
-
-Rules choose and not a stopwatch, so that the same run is run in the same way again, also when it is resumed.
-"""
+"""The choice of an executor and its threads before the first round: by rules and no clock, so that runs repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
@@ -39,10 +37,10 @@ class Plan:
     """What is known of a run before it begins.
 
     Attributes:
-        clients: Some that train, to compare executors with.
+        clients: Some to compare executors with.
         configs: Configurations to compare with.
         jobs: Jobs of a round, about.
-        updates: Jobs of the whole run, at most; None where nobody knows how long it will be.
+        updates: Jobs of the whole run, at most; None where nobody knows.
         alike: :attr:`Executor.alike` of the checkpoint.
     """
 
@@ -53,17 +51,11 @@ class Plan:
     alike: bool | None = None
 
 
-@dataclass(frozen=True)
-class Operations:
-    """How many floating-point operations a training step of a job has, as far as torch can count them."""
+class Operations(NamedTuple):
+    """The floating-point operations of a job's step, as far as torch can count them."""
 
     all: float
     convolutions: float
-
-    @property
-    def convolves(self) -> bool:
-        """Whether the step is convolutions for the most part."""
-        return 2 * self.convolutions > self.all
 
 
 _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
@@ -142,15 +134,16 @@ def _against(step: Operations, plan: Plan) -> str | None:
     if plan.jobs < 2:
         return "a round has one job"
     size = f"a step of a job has {step.all / 1e6:.0f} million operations"
-    if step.all >= (LARGEST_CONVOLUTIONS if step.convolves else LARGEST_STEP):
+    convolves = 2 * step.convolutions > step.all
+    if step.all >= (LARGEST_CONVOLUTIONS if convolves else LARGEST_STEP):
         return f"{size}, and is all arithmetic already"
-    if step.all >= SMALL_STEP and not step.convolves and torch.get_num_threads() == 1:
+    if step.all >= SMALL_STEP and not convolves and torch.get_num_threads() == 1:
         return f"{size}, which gain too little on one thread"
     return None
 
 
 def operations(sequential: SequentialExecutor, client: int) -> Operations:
-    """Return how many floating-point operations a training step of a job has, as far as torch can count them."""
+    """Count the operations of a client's first step."""
     counter = FlopCounterMode(display=False)
     try:
         with sequential.rewound(), counter:

@@ -1,8 +1,4 @@
-"""One job after another, on the user's module and its optimizers: nothing is built, copied or thrown away for a job.
-
-A job loads its arm's weights into the module, trains there, and hands the module's own tensors to the arm, which adds
-them to its sums before the next job overwrites them.
-"""
+"""One job after another, in the user's module: an arm adds up its tensors before the next job overwrites them."""
 
 from __future__ import annotations
 
@@ -48,8 +44,8 @@ class SequentialExecutor(Executor):
         data: The federation.
         algorithm: The federated method.
         limits: The Trainer's limits on batches.
-        monitor: The score among what the module logs, None to go without scores.
-        on_error: ``"raise"`` stops the run with the client's name, ``"drop"`` goes on without its result.
+        monitor: The name of the score; None to go without scores.
+        on_error: ``"raise"`` stops the run, ``"drop"`` goes on without the client.
     """
 
     def __init__(
@@ -85,10 +81,7 @@ class SequentialExecutor(Executor):
     def run_job(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         """Run one job."""
         try:
-            try:
-                return self._run(job, arm, context)
-            finally:
-                self.state.end()
+            return self._run(job, arm, context)
         except Exception as error:
             message = (
                 f"client {job.client} failed in round {job.round} of arm {job.arm} with {dict(job.config)}: "
@@ -97,6 +90,8 @@ class SequentialExecutor(Executor):
             if self.on_error == "raise":
                 raise RuntimeError(f'{message}. With `on_error="drop"` the run goes on without it.') from error
             return ClientResult(job, (), (), (), {}, 0, 0, 0, 0, 0, None, None, finite=False, error=message)
+        finally:
+            self.state.end()
 
     @contextmanager
     def briefly(self, batches: int) -> Iterator[None]:
@@ -242,11 +237,10 @@ class SequentialExecutor(Executor):
 
     def score(self, metrics: Mapping[str, float]) -> float:
         """Return the monitored one of what the module logged."""
-        monitor = self.monitor or ""
+        monitor = str(self.monitor)
         if monitor not in metrics:
-            raise KeyError(
-                f"the module did not log {monitor!r} in `validation_step`; it logged {', '.join(metrics) or 'nothing'}"
-            )
+            logged = ", ".join(metrics) or "nothing"
+            raise KeyError(f"the module did not log {monitor!r} in `validation_step`; it logged {logged}")
         return metrics[monitor]
 
 
@@ -257,6 +251,4 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     A model whose squares leave the range of its numbers has diverged as well, and counts as not finite.
     """
     norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
-    if not norms[0].is_cpu:  # pragma: no cover - one transfer, not one a tensor
-        norms = [torch.stack(list(norms)).sum()]
     return all([math.isfinite(norm.item()) for norm in norms])

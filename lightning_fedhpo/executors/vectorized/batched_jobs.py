@@ -75,9 +75,8 @@ class BatchedJobs:
     @torch.no_grad()
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
         """Return the results of jobs that are computed together, in their order."""
-        settings = [
-            self.reader.read(self.sequential.binding.in_round(job.config, arms[job.arm].rounds)) for job in jobs
-        ]
+        in_round = self.sequential.binding.in_round
+        settings = [self.reader.read(in_round(job.config, arms[job.arm].rounds)) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
         alone = len({one.batch_size for one in work}) == 1
@@ -86,9 +85,8 @@ class BatchedJobs:
             lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
             places = [one.place for one in group]
             filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
-            trained = self._trained(
-                lanes, [jobs[place] for place in filled], [settings[place] for place in filled], arms, context
-            )
+            in_lanes = [jobs[place] for place in filled], [settings[place] for place in filled]
+            trained = self._trained(lanes, *in_lanes, arms, context)
             for lane, place in enumerate(places):
                 results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
         return [result for result in results if result is not None]
@@ -203,9 +201,8 @@ class BatchedJobs:
 
     def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
         owned = self.sequential.data.rows(job.client, "train")
-        batches = batches_of(
-            len(owned), setting.batch_size, self.sequential.data.drop_last, self.sequential.limits.train
-        )
+        drop_last, limit = self.sequential.data.drop_last, self.sequential.limits.train
+        batches = batches_of(len(owned), setting.batch_size, drop_last, limit)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
         return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
 

@@ -130,14 +130,13 @@ class BatchDropout(HashedDropout):
         shape = self.shapes[-1]
         step, layer = divmod(len(self.shapes) - 1, max(1, len(self._examples)))
         one = self._examples[layer] if self._examples else ()
-        ratios = [-(-size // single) for size, single in zip(shape, one, strict=False)]
-        dim = next((place for place, ratio in enumerate(ratios) if ratio != 1), 0)
-        count = ratios[dim] if ratios else 1
-        if tuple(shape) != (*one[:dim], *(count * single for single in one[dim : dim + 1]), *one[dim + 1 :]):
+        count = math.prod(shape) // math.prod(one)
+        dims = [dim for dim in range(len(one)) if shape == (*one[:dim], count * one[dim], *one[dim + 1 :])]
+        if not dims:
             self.fits = False
             return None
         salts = salts_of(self._key, torch.tensor(step), count)
-        return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dim)
+        return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dims[0])
 
 
 def _mask_shape(func: Callable[..., Any], shape: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The comparison of jobs side by side with the same jobs one after another: speed that changes results is of no use."""
+"""The comparison of jobs side by side with the same jobs one after another."""
 
 from __future__ import annotations
 

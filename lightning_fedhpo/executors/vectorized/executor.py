@@ -85,8 +85,8 @@ class VectorizedExecutor(Executor):
         self._stamp = stamp
         if self._changes == CHANGES_TOLD:
             rank_zero_warn(
-                "executor: the module, or the algorithm, changes before every round, and each time its step is traced "
-                "anew, which may take longer than the round. Keep what steps do not read in a callback."
+                "executor: the module, or the algorithm, changes before every round, and its step is traced anew each "
+                "time. Keep what steps do not read in a callback."
             )
 
     def _trains_others(self) -> bool:

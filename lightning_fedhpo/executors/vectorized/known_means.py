@@ -1,8 +1,7 @@
 """Whether a loss ends in a known mean over the batch's examples: ``auto`` runs jobs side by side only then.
 
-Known are torch's loss functions with ``reduction="mean"``, and ``mean()``. Behind them may come sums, and products with
-what does not depend on the batch. Whether rows of a batch meet earlier, as in ``softmax(dim=0)``, is not asked here:
-the comparison with single jobs shows it.
+Known are torch's losses with ``reduction="mean"``, and ``mean()``. Behind them may come sums, and products with what
+does not depend on the batch. Whether examples meet earlier, as in ``softmax(dim=0)``, shows in the comparison.
 """
 
 from __future__ import annotations
@@ -47,12 +46,7 @@ class Kind(IntEnum):
 
 
 class LossTracker(TorchFunctionMode):
-    """Follows a step from the batch to the loss.
-
-    Args:
-        batch: The batch's columns.
-        columns: The data's.
-    """
+    """Follows a step from the batch to the loss; ``columns`` are the whole data's."""
 
     def __init__(self, batch: Sequence[Tensor], columns: Sequence[Tensor]) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from lightning_fedhpo.client.fast_sgd import is_plain_sgd, is_wrapped
+from lightning_fedhpo.client.fast_sgd import is_wrapped
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, float | Tensor]
@@ -122,7 +122,7 @@ def update_of(optimizer: Optimizer) -> Update | str:
     if is_wrapped(optimizer):
         return f"{kind.__name__} is wrapped, or has hooks"
     if kind is SGD:
-        if not is_plain_sgd(optimizer, allow_implementations=True) or any(group["dampening"] for group in groups):
+        if any(group["dampening"] or (isinstance(group["lr"], Tensor) and group["lr"].dim()) for group in groups):
             return "SGD is dampened, or has several learning rates in one"
         if len({bool(group["nesterov"]) for group in groups}) > 1:
             return "SGD has groups with and without Nesterov's momentum"
@@ -140,6 +140,5 @@ def read_options(group: Mapping[str, Any], names: Sequence[str]) -> list[float]:
     [0.5, 0.99]
     """
     betas = {"beta1": 0, "beta2": 1}
-    values = [group["betas"][betas[name]] if name in betas else group[name] for name in names]
-    numbers = [float(value) for value in values]
+    numbers = [float(group["betas"][betas[name]] if name in betas else group[name]) for name in names]
     return [number if math.isfinite(number) else math.nan for number in numbers]
