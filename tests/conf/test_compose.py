@@ -204,13 +204,6 @@ def test_errors_name_the_section(composed, section: str, override: str, message:
         build(composed("space=papers", override), section)
 
 
-def test_a_section_without_a_target_is_refused(composed):
-    cfg = composed()
-    cfg.data = None
-    with pytest.raises(ValueError, match="`data` must be a section with a `_target_`, got None"):
-        build(cfg, "data")
-
-
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("tuner=", "search="))])
 def test_who_searches_brings_a_space(composed, option: str):
     skip_without_extra(option)

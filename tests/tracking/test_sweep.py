@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from pathlib import Path
 
 import pytest
 
-from lightning_fedhpo.cli.compare import main
 from tests.runs import SEARCHED, SPENT, fedhpo, rows
 from tests.tracking import offline
 
@@ -112,18 +110,3 @@ def test_the_best_arm_is_tested_at_the_rounds_asked_for(sweep: Path, number: int
     for name, value in final["global"].items():
         assert float(tested[12][f"test/{name}"]) == value
         assert float(tested[12][f"test/{name}_personalized"]) == final["personalized"][name]
-
-
-@pytest.mark.parametrize(("extra", "spent"), [([], 12), (["--budget", "11"], 9)])
-def test_the_comparison(sweep: Path, tmp_path: Path, extra: list[str], spent: int) -> None:
-    assert main([str(sweep), "--metric", "test_error", *extra, "--csv", str(tmp_path / "table.csv")]) == 0
-    table = rows(tmp_path / "table.csv")
-    assert [(row["run"], row["seeds"], row["rounds"]) for row in table] == [
-        ("tuner=none", "2", str(spent)),
-        ("tuner=fedex", "2", str(spent)),
-    ]
-    for row, numbers in zip(table, ((0, 1), (2, 3)), strict=True):
-        lines = [line for number in numbers for line in best_rows(sweep / str(number))]
-        values = [float(line["test/test_error"]) for line in lines if line["ledger/rounds"] == str(spent)]
-        assert float(row["test_error"]) == pytest.approx(statistics.mean(values), abs=1e-12)
-        assert float(row["test_error std"]) == pytest.approx(statistics.stdev(values), abs=1e-12)
