@@ -1,8 +1,7 @@
 """How jobs of different lengths become one rectangular computation: a lane for each job, a row of lanes for each step.
 
-Jobs of like batch sizes go together, those with the most steps first: at any time the jobs at work are the first so
-many lanes, and what a step computes is cut to them. Examples that pad a smaller batch weigh nothing, and a lane that is
-done has a learning rate of zero.
+Jobs of one batch size go together. Those with the most steps come first, so that the jobs at work are always the first
+lanes. Examples that pad a smaller batch weigh nothing, and a lane that is done has a learning rate of zero.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class Work:
     """What a job is to do.
 
     Attributes:
-        place: The job's place among those that are computed together.
+        place: The job's place in its wave.
         owned: The rows of the data that are the client's.
-        batch_size: Examples a step.
+        batch_size: Examples of a step.
         epochs: Passes over the client's examples.
         batches: Steps of a pass.
         draw: Seeds the order of the examples.
@@ -55,13 +54,11 @@ class Lanes:
     """Jobs side by side; arrays are of (step, lane, example of the batch), or of (step, lane).
 
     Attributes:
-        work: The jobs, those with the most steps first.
         rows: Which row of the data an example is.
         shares: What an example weighs in its batch's mean; zero is padding.
         sizes: How many examples a batch has, zero for a lane that is done.
     """
 
-    work: Sequence[Work]
     rows: Ints
     shares: Floats
     sizes: Floats
@@ -96,15 +93,12 @@ def lanes_left(active: int, lanes: int) -> int:
 
 
 def grouped(work: Sequence[Work], most: Callable[[int], int], widest: int) -> list[tuple[int, list[Work]]]:
-    """Sort jobs into groups that are computed together: those of one batch size.
+    """Return the groups of jobs that are computed together, each with its width and the jobs with the most steps first.
 
     Args:
         work: The jobs.
-        most: Returns how many lanes of a width may be computed together.
+        most: Returns how many lanes of a width fit into memory.
         widest: How many training examples the largest client has.
-
-    Returns:
-        Widths and their jobs, those with the most steps first.
     """
     by_width: dict[int, list[Work]] = {}
     for one in work:
@@ -125,13 +119,13 @@ def lay_out(
     count: int = 0,
     dtype: DTypeLike = np.float32,
 ) -> Lanes:
-    """Lay jobs out, those with the most steps first.
+    """Lay out jobs, of which the first has the most steps.
 
     Args:
         work: The jobs.
-        size: Places a batch has.
+        size: Places of a batch.
         orders: Returns for each pass of a job the order of its examples.
-        count: How many lanes there are at least; those without a job are done from the beginning.
+        count: The least number of lanes; those without a job are done from the beginning.
         dtype: The type of shares and sizes.
 
     >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
@@ -152,11 +146,11 @@ def lay_out(
         _place(rows[lane, mine].reshape(*passes, size), one.owned[order], one.batch_size)
         shares[lane, mine].reshape(*passes, size)[:] = pattern
         sizes[lane, mine].reshape(passes)[:] = counts
-    return Lanes(work, _by_step(rows), _by_step(shares), _by_step(sizes))
+    return Lanes(_by_step(rows), _by_step(shares), _by_step(sizes))
 
 
 def in_turn(owned: Sequence[Ints], size: int) -> Lanes:
-    """Lay examples out in their order, one pass each, for validation; an example weighs one.
+    """Lay out validation examples in their order; each weighs one.
 
     >>> lanes = in_turn([np.array([4, 5, 6])], 2)
     >>> lanes.rows.tolist(), lanes.shares.tolist()
@@ -171,11 +165,11 @@ def in_turn(owned: Sequence[Ints], size: int) -> Lanes:
             rows[lane, : len(mine)], shares[lane, : len(mine)] = mine, 1.0
     shape = (len(owned), steps, size)
     weights = _by_step(shares.reshape(shape))
-    return Lanes([], _by_step(rows.reshape(shape)), weights, weights.sum(axis=2))
+    return Lanes(_by_step(rows.reshape(shape)), weights, weights.sum(axis=2))
 
 
 def _by_step(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of (lane, step) as one of (step, lane), whose steps lie in one piece."""
+    """Return an array of (lane, step) as a contiguous one of (step, lane)."""
     return np.ascontiguousarray(array.swapaxes(0, 1))
 
 
@@ -190,7 +184,7 @@ def _pattern(used: int, batch_size: int, batches: int, size: int) -> tuple[Float
 def _place(target: Ints, rows: Ints, batch_size: int) -> None:
     """Put the rows of every pass into its batches.
 
-    What pads a batch is an example of its own: the loss of another one might be infinite, and zero times that is nan.
+    A batch is padded with its own first example: the loss of another one might be infinite, and zero times that is nan.
     """
     passes, used = rows.shape
     full, rest = divmod(used, batch_size)

@@ -1,7 +1,7 @@
-"""The batched training and validation step of a module, as programs for tensors whose first dimension is the job.
+"""The batched training and validation step of a module: programs on tensors whose first dimension is the job.
 
-A training program takes weights, the optimizer's state and sums of what is logged, and moves them in place by one step
-of every job; a validation program adds up what is logged. There is one for each shape.
+A training program changes weights, the optimizer's state and sums of what is logged in place, by one step of every job.
+A validation program adds up what is logged. There is one for each number of lanes and each width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, salts_of
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
-from lightning_fedhpo.executors.vectorized.graph.conv_layout import LaneLayout
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChannelsLast
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
@@ -29,7 +29,7 @@ from lightning_fedhpo.executors.vectorized.trace_guard import posed
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, in short.
+    """Return the first line of an error's message.
 
     >>> first_line(ValueError("no such layer"))
     'ValueError: no such layer'
@@ -40,7 +40,7 @@ def first_line(error: BaseException) -> str:
 
 
 class Programs:
-    """Traces a module's steps when a shape first comes, and keeps the programs.
+    """Traces a module's steps for every shape once, and keeps the programs.
 
     Args:
         training: The training step on one example.
@@ -84,10 +84,9 @@ class Programs:
         self.last_too: list[str] = []
         self.has_dropout = False
         self.dropouts: list[tuple[int, ...]] = []
-        self.convolves = False
 
     def forget(self) -> None:
-        """Trace anew: the module is not what it was."""
+        """Trace anew from now on: the module has changed."""
         self._programs.clear()
         self.graphs.clear()
 
@@ -97,18 +96,16 @@ class Programs:
         self._programs.clear()
 
     def leave(self, weights: Sequence[int]) -> None:
-        """Leave these weights as they are: the optimizer does, where there is no gradient."""
+        """Never update these weights: they have no gradient."""
         self.groups = [None if number in weights else group for number, group in enumerate(self._all_groups)]
 
     def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
-        """Run one example, to learn what is logged and whether there is dropout."""
+        """Run a step on one example, to find out what it logs and whether it drops out."""
         step = self._steps[stage]
         assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
         columns = [column[0].clone() for column in self.columns[stage]]
-        dropout, shims = HashedDropout(), VmapShims()
-        with torch.no_grad(), self._posed(stage), step.with_values(values), dropout, shims:
+        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
             _, logs = step(list(weights), columns)
-        self.convolves = self.convolves or shims.convolves
         self.logs[stage] = list(logs)
         if stage == "training":
             self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
@@ -154,7 +151,7 @@ class Programs:
             return trace(step, copies, self._held(stage, inputs), handed)
 
     def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
-        """Return the places of the columns, which are the same at every step: in front of rows, shares and sizes."""
+        """Return the places of the columns, which are the same tensors at every step."""
         end = len(inputs) - (3 if stage == "training" else 2)
         return range(end - len(self.columns[stage]), end)
 
@@ -179,7 +176,7 @@ class Programs:
         keys = take(2) if self.has_dropout else []
         columns = take(len(self.columns["training"]))
         rows, shares, sizes = take(3)
-        gathered = [_gather(column, rows, self.convolves) for column in columns]
+        gathered = [_gather(column, rows) for column in columns]
         salts = salts_of(keys[0], keys[1], rows.shape[1]) if keys else shares
 
         def loss_of(
@@ -205,7 +202,7 @@ class Programs:
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
-        with LaneLayout(*rows.shape):
+        with GroupedChannelsLast():  # type: ignore[no-untyped-call]  # torch's
             gradients, logs = vmap(gradient_of)(weights, start, carried, numbers_added, own, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
@@ -224,7 +221,7 @@ class Programs:
         weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
         columns = take(len(self.columns["validation"]))
         rows, shares = take(2)
-        gathered = [_gather(column, rows, self.convolves) for column in columns]
+        gathered = [_gather(column, rows) for column in columns]
 
         def logs_of(weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor) -> list[Tensor]:
             def one(*example: Tensor) -> list[Tensor]:
@@ -235,7 +232,7 @@ class Programs:
                 found = vmap(one)(*examples)
             return [torch.where(shares > 0, value, 0.0).sum() for value in found]  # zero times infinity is nan
 
-        with LaneLayout(*rows.shape):
+        with GroupedChannelsLast():  # type: ignore[no-untyped-call]  # torch's
             found = vmap(logs_of)(weights, own, gathered, shares)
         for total, value in zip(sums, found, strict=True):
             total.add_(value)
@@ -256,13 +253,10 @@ class _Taker:
 
 
 def _plain(graph: GraphModule) -> Program:
-    """Return a graph's operations; where they fail, torch would print them all if the module were called."""
+    """Return a graph's ``forward``: if the module itself is called and fails, torch prints all operations."""
     program: Program = native(graph).forward
     return program
 
 
-def _gather(column: Tensor, rows: Tensor, convolved: bool) -> Tensor:
-    if convolved and column.dim() == 4:  # in the order in which convolutions of several lanes take images
-        images = _gather(column.flatten(1), rows.T, convolved)
-        return images.reshape(*images.shape[:2], *column.shape[1:]).transpose(0, 1)
+def _gather(column: Tensor, rows: Tensor) -> Tensor:
     return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])

@@ -1,1 +1,1 @@
-"""From a traced step to a list of tensor operations, and what makes it faster."""
+"""Traces a batched step into a graph of tensor operations, and makes the graph faster."""

@@ -1,4 +1,4 @@
-"""The layout of many jobs' tensors in which convolutions, pooling and products of matrices are fast.
+"""The layout of many jobs' images in which convolutions and pooling are fast.
 
 Convolutions of jobs side by side are one grouped convolution: the channels of all lanes lie beside each other, and
 innermost. torch's own rules for pooling bring images back to one image after another each time; :func:`max_pool` leaves
@@ -17,32 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 
 
-class LaneLayout(TorchDispatchMode):
-    """Changes the layout of what two operations take.
-
-    - Two-dimensional convolutions of several lanes take images and weights with channels innermost.
-    - A linear layer's product for a row of each example, ``x w^T``, becomes ``(w x^T)^T``: where every lane has its own
-      weights this is up to twice as fast. Several rows of an example stay: the result would not allow a ``view``.
-
-    Args:
-        lanes: How many lanes there are.
-        width: How many examples each has. A single one gains nothing.
-    """
-
-    def __init__(self, lanes: int, width: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's
-        self._rows = torch.Size((lanes, width))
+class GroupedChannelsLast(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """Gives grouped two-dimensional convolutions images and weights with channels innermost."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, on another layout where that is faster."""
+        """Run an operation, a convolution on the other layout."""
         if func is aten.convolution.default and args[0].dim() == 4 and args[8] > 1 and not args[6]:
             args = (*map(_channels_last, args[:2]), *args[2:])
         elif func is aten.convolution_backward.default and args[0].dim() == 4 and args[9] > 1 and not args[7]:
             args = (*map(_channels_last, args[:3]), *args[3:])
-        elif func is aten.bmm.default and args[0].shape[:2] == self._rows and self._rows[1] > 1:
-            inputs, weights = args[0], args[1].transpose(1, 2)
-            if inputs.is_contiguous() and weights.is_contiguous():
-                return func(weights, inputs.transpose(1, 2)).transpose(1, 2)
         return func(*args, **(kwargs or {}))
 
 

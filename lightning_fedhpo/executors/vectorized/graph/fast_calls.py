@@ -1,7 +1,7 @@
-"""A step's operations by the functions of torch that Python calls fastest.
+"""Calls a traced step's operations by torch's own functions and methods.
 
-A traced operation is called by its name in torch's registry, which takes about a microsecond longer than torch's own
-function or method for it. A small model's step has thirty of them, and takes a hundred.
+A traced operation is an entry of torch's registry. Its call takes about a microsecond longer than the function of the
+same name. The step of a small model has thirty of them and takes a hundred microseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 _OVERLOADS = {"default", "Tensor", "Scalar", "int", "self", "dim", "dims", "dim_IntList", "Tensor_Scalar"}
-"""Forms of an operation whose arguments are those of torch's function, in its order."""
+"""Overloads with the arguments of torch's function, in its order."""
 _FUNCTIONS = {
     *("add", "sub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "pow", "tanh", "sigmoid"),
     *("relu", "maximum", "minimum", "where", "ne", "eq", "lt", "le", "gt", "ge", "logical_and", "logical_or"),
@@ -27,7 +27,7 @@ _METHODS = {"view", "expand", "add_", "sub_", "mul_", "div_", "addcmul_", "addcd
 
 
 def native(module: GraphModule) -> GraphModule:
-    """Return the same operations, of which as many as possible are called so.
+    """Return the same operations, called by functions and methods where there are any.
 
     >>> from lightning_fedhpo.executors.vectorized.graph.trace import trace
     >>> step = native(trace(lambda x: [x.view(2, 3).mul_(2).sum([0])], [torch.ones(6)]))

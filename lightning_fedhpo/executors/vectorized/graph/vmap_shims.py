@@ -23,17 +23,11 @@ class VmapShims(TorchFunctionMode):
     - ``cross_entropy`` with a tensor as smoothing: torch takes a plain number only.
     - ``max_pool2d``: torch's rule for vmap copies images.
     - ``Tensor.view``: copies where the layout of images does not allow the view.
-
-    Attributes:
-        convolves: Whether there was a two-dimensional convolution.
     """
-
-    convolves = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, or its replacement."""
         kwargs = kwargs or {}
-        self.convolves = self.convolves or func is torch.conv2d
         if func is torch.prelu:
             return leaky(*args, **kwargs)
         if func is functional.cross_entropy and isinstance(kwargs.get("label_smoothing"), Tensor):

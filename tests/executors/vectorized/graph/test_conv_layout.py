@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 from torch.nn import functional
 
-from lightning_fedhpo.executors.vectorized.graph.conv_layout import LaneLayout
+from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChannelsLast
 from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images, copied, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 
@@ -36,7 +36,7 @@ def gradients(weights: Tensor, images: Tensor, pool: Any) -> list[Tensor]:
         with VmapShims():
             return vmap(step, in_dims=(None, 0, None))(weight, examples, pool).sum()
 
-    with LaneLayout(*images.shape[:2]):
+    with GroupedChannelsLast():
         return [vmap(grad(loss))(weights, images)]
 
 
@@ -86,53 +86,10 @@ def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
             with VmapShims():
                 return vmap(flat, in_dims=(None, 0))(weight, examples).sum()
 
-        with LaneLayout(*images.shape[:2]):
+        with GroupedChannelsLast():
             return [vmap(grad(loss))(weights, images)]
 
     graph = trace(gradient, (weights, images)).graph
     back = [node for node in graph.nodes if str(node.target) == "aten.max_pool2d_with_indices_backward.default"]
     assert len(back) == 1
     assert all(one.meta["val"].is_contiguous(memory_format=torch.channels_last) for one in back[0].args[:2])
-
-
-class Layers(nn.Module):
-    """A layer over sequences, whose results are seen as a row, and layers over rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.third = nn.Linear(6, 5), nn.Linear(20, 8, bias=False), nn.Linear(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return a row of three for each sequence of four."""
-        row = torch.relu(self.first(x)).view(x.shape[0], -1)
-        return self.third(self.second(row).view(-1, 4, 2).sum(1)).log_softmax(-1)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("width", [1, 2, 7])
-def test_weights_come_first_in_what_linear_layers_compute(width: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    layers = Layers()
-    shapes = {name: parameter.shape for name, parameter in layers.named_parameters()}
-    weights = [torch.randn(3, *shape, generator=generator) for shape in shapes.values()]
-    examples = torch.randn(3, width, 4, 6, generator=generator)
-
-    def loss(weights: list[Tensor], examples: Tensor) -> Tensor:
-        held = dict(zip(shapes, weights, strict=True))
-        return vmap(lambda example: functional_call(layers, held, (example[None],))[0, 0])(examples).sum()
-
-    def gradients_of(*inputs: Tensor) -> list[Tensor]:
-        with LaneLayout(3, width):
-            return list(vmap(grad(loss))(list(inputs[:-1]), inputs[-1]))
-
-    graph = trace(gradients_of, [*weights, examples])
-    products = [node for node in graph.graph.nodes if str(node.target) == "aten.bmm.default"]
-    first = [tuple(node.args[0].meta["val"].shape) for node in products][:3]
-    turned = [(3, 8, 20), (3, 3, 2)] if width > 1 else [(3, 1, 20), (3, 1, 2)]
-    assert first == [(3, 4 * width, 6), *turned]
-    found = graph(*weights, examples)
-    for lane in range(3):
-        layers.load_state_dict({name: weight[lane] for name, weight in zip(shapes, weights, strict=True)})
-        layers.zero_grad()
-        layers(examples[lane])[:, 0].sum().backward()
-        for ours, parameter in zip(found, layers.parameters(), strict=True):
-            assert torch.allclose(ours[lane], parameter.grad, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]  # it has one
