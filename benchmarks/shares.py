@@ -20,6 +20,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 
 from benchmarks.tables import table
+from lightning_fedhpo import loop
 from lightning_fedhpo.cli import main as command
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
@@ -36,7 +37,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "aggregation, books, tuner": [(FederatedLoop, "_aggregate"), (FederatedLoop, "end_round")],
     "figures for loggers": [(FederatedLoop, "publish")],
     "checkpoints": [(Trainer, "save_checkpoint")],
-    TESTS: [(command, "evaluated"), (FederatedLoop, "_online_test")],
+    TESTS: [(command, "evaluated"), (loop, "online_test")],
     "tables and the loggers' end": [(command, "write_tables"), (command, "conclude")],
 }
 
