@@ -22,10 +22,8 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import seeding
 
-LARGE = 1 << 20
-"""Tensors with more elements are not copied; a warning tells where they change."""
-ENTRIES, LEVELS = 4096, 4
-"""Containers with more entries, or inside more others, are left alone."""
+LARGE = 1 << 20  # tensors with more elements are not copied, but watched
+ENTRIES, LEVELS = 4096, 4  # containers with more entries, or inside more others, are left alone
 
 _ARRAYS = (Tensor, np.ndarray)
 _CONTAINERS = (dict, list, deque, set, tuple)
@@ -36,13 +34,7 @@ _OF_LIGHTNING = frozenset({"training", *vars(LightningModule())})
 
 
 class Snapshot:
-    """What a module holds beside the tensors that clients send.
-
-    Args:
-        module: The module.
-        sent: Parameters and buffers that are loaded for every client; they are left alone.
-        seed: For the generators that the module keeps.
-    """
+    """What a module holds beside ``sent``, the parameters and buffers that are loaded for every client."""
 
     def __init__(self, module: nn.Module, sent: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._module, self._sent, self._seed = module, list(sent), seed
@@ -61,7 +53,8 @@ class Snapshot:
         ]
         self._slots = [(held, key, one) for held in registered for key, one in held.items() if id(one) not in sent]
         parts: list[Any] = [part for before in own for value in before.values() for part in _parts(value)]
-        self._containers = [(part, _copy(part)) for part in parts if isinstance(part, _CONTAINERS)]
+        containers = [part for part in parts if isinstance(part, _CONTAINERS)]
+        self._containers: list[tuple[Any, Any]] = [(part, _copy(part)) for part in containers]
         self._generators = [part for part in parts if isinstance(part, _GENERATORS)]
         arrays = [part for part in parts if isinstance(part, _ARRAYS)]
         arrays += [tensor for _, _, tensor in self._slots if tensor is not None]
@@ -82,18 +75,16 @@ class Snapshot:
         for held, key, tensor in self._slots:
             held[key] = tensor
         for container, entries in self._containers:
-            if _ids(container) != _ids(entries) and (_holds_arrays(entries) or _holds_arrays(container)):
-                _refill(container, entries)
+            inside = [*_parts(entries), *_parts(container)] if _ids(container) != _ids(entries) else []
+            if any(isinstance(part, _ARRAYS) for part in inside):
+                container.clear()
+                (container.update if isinstance(container, dict | set) else container.extend)(entries)
         for array, copy in self._copies:
             array[...] = copy
         for tensor, version in self._versions:
             if tensor._version != version:
-                warnings.warn(
-                    f"a tensor of shape {tuple(tensor.shape)} changes while clients train, and is too large to be put "
-                    "back: the next client finds it changed. As a buffer that changes from the first step on, it is "
-                    "the client's own.",
-                    stacklevel=2,
-                )
+                what = f"a tensor of shape {tuple(tensor.shape)} changes while clients train, and is too large to be"
+                warnings.warn(f"{what} put back: let it change from the first step on, as a buffer.", stacklevel=2)
         return changed
 
     def reseed(self, draw: int) -> None:
@@ -110,14 +101,7 @@ class Snapshot:
 
 @contextmanager
 def rolled_back(module: nn.Module) -> Iterator[list[str]]:
-    """Put a module's attributes back afterwards, and name those that were set anew in the list that is yielded.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> with rolled_back(layer) as changed:
-    ...     layer.last = 3
-    >>> changed, hasattr(layer, "last")
-    (['last'], False)
-    """
+    """Put a module's attributes back afterwards, and name those that were set anew in the list that is yielded."""
     changed: list[str] = []
     snapshot = Snapshot(module, [*module.parameters(), *module.buffers()])
     snapshot.begin()
@@ -163,17 +147,8 @@ def _parts(value: Any, levels: int = LEVELS) -> Iterator[Any]:
                 yield from _parts(entry, levels - 1)
 
 
-def _holds_arrays(container: Any) -> bool:
-    return any(isinstance(part, _ARRAYS) for part in _parts(container))
-
-
 def _ids(container: Any) -> list[int]:
     return [id(part) for part in (*container, *(container.values() if isinstance(container, dict) else ()))]
-
-
-def _refill(container: Any, entries: Any) -> None:
-    container.clear()
-    (container.update if isinstance(container, dict | set) else container.extend)(entries)
 
 
 def _copy(part: Any) -> Any:
@@ -184,7 +159,6 @@ def _copy(part: Any) -> Any:
 
 def _is_own(array: Any, shared: set[int]) -> bool:
     """Whether an array can be copied into, and shares no memory with what is sent."""
-    if not isinstance(array, Tensor):
-        return True
-    writable = array.layout is torch.strided and not array.is_inference() and 0 not in array.stride()
-    return writable and array.untyped_storage().data_ptr() not in shared
+    if not isinstance(array, Tensor) or array.layout is not torch.strided:
+        return not isinstance(array, Tensor)
+    return not (array.is_inference() or 0 in array.stride() or array.untyped_storage().data_ptr() in shared)

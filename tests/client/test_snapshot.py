@@ -14,7 +14,7 @@ from torch import nn
 
 from lightning_fedhpo import FederatedLoop, Iid
 from lightning_fedhpo.client import snapshot
-from lightning_fedhpo.client.snapshot import Snapshot
+from lightning_fedhpo.client.snapshot import Snapshot, rolled_back
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.testing import quiet_trainer, toy_tensors
 from tests.modules.zoo.base import Plain
@@ -106,6 +106,15 @@ def test_records_loaded_objects_and_new_layers_stay():
     assert module.losses == [0.5]
     assert module.tool is not None
     assert isinstance(module.late, nn.Linear)
+
+
+def test_what_is_rolled_back_is_named():
+    module = Holder()
+    with rolled_back(module) as changed:
+        module.last = 3
+        module.layer.scale = 2.0
+    assert changed == ["last", "scale"]
+    assert not hasattr(module, "last")
 
 
 def test_what_shares_memory_with_what_is_sent_is_left_alone():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -79,24 +78,6 @@ def packed(examples: list[Any]) -> Any:
     return pack_sequence([x for x, _ in examples], enforce_sorted=False), torch.stack([y for _, y in examples])
 
 
-@dataclass
-class Bag:
-    """A batch that is an object of its author's."""
-
-    x: Tensor
-    y: Tensor
-
-
-def bags(clients: int = 1) -> FederatedData:
-    """Return batches that are objects."""
-    return federation(Items(list(zip(*toy_tensors(), strict=True))), clients, collate_fn=bag)
-
-
-def bag(examples: list[Any]) -> Bag:
-    """Make an object of examples."""
-    return Bag(torch.stack([x for x, _ in examples]), torch.stack([y for _, y in examples]))
-
-
 class Reconstructs(Plain):
     """Learns without labels, from batches that are one tensor."""
 
@@ -139,20 +120,9 @@ class Ragged(Plain):
         self.log("val_loss", self.loss(batch), batch_size=len(batch[1]))
 
 
-class Bagged(Plain):
-    """Takes an object."""
-
-    def loss(self, batch: Any) -> Tensor:
-        return super().loss((batch.x, batch.y))
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.loss(batch), batch_size=len(batch.y))
-
-
 CASES = {
     "one_tensor": Case(Reconstructs, data=one_tensor),
     "by_name_double": Case(ByName, data=by_name, trainer={"precision": "64-true"}, tolerance=1e-12),
     "nested": Case(Nested, data=nested),
     "ragged": Case(Ragged, data=ragged),
-    "bags": Case(Bagged, data=bags),
 }

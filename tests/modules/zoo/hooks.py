@@ -195,19 +195,6 @@ class ScalesGradients(Callback):
             parameter.grad.mul_(0.5)
 
 
-class WatchesBackward(Callback):
-    """A callback around the backward pass."""
-
-    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        pl_module.net[0].bias.data.mul_(0.9)
-
-    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        pl_module.net[0].weight.grad.zero_()
-
-    def on_before_zero_grad(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        pl_module.net[2].bias.data.mul_(0.9)
-
-
 CASES = {
     "optimizer_step": Case(OptimizerStep, bare=False),
     "zero_grad": Case(ZeroGrad, bare=False),
@@ -222,12 +209,10 @@ CASES = {
     "draws": Case(Draws, bare=True),
     "own_train": Case(OwnTrain, bare=True),
     "callback_step": Case(Plain, callbacks=lambda: [ScalesGradients()], bare=False),
-    "callback_backward": Case(Plain, callbacks=lambda: [WatchesBackward()], bare=False),
     "clip_value": Case(Plain, trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}, bare=False),
     "accumulation_skips": Case(ReturnsDict, trainer={"accumulate_grad_batches": 2}, bare=False),
     "scheduler_accumulated": Case(SchedulerStep, trainer={"accumulate_grad_batches": 3}, bare=False),
     "bf16_mixed": Case(Plain, trainer={"precision": "bf16-mixed"}, bare=False),
-    "detect_anomaly": Case(Plain, trainer={"detect_anomaly": True}),
     "profiler": Case(Plain, trainer={"profiler": "simple"}, bare=False),
     "limited": Case(Plain, trainer={"limit_train_batches": 0.5}),
 }

@@ -157,17 +157,6 @@ class SparseEmbedding(Plain):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-class Attention(Plain):
-    """A transformer layer, whose eval mode takes another path through the code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.net(self.encoder(x[:, None])[:, 0])
-
-
 CASES = {
     "batch_norm": Case(BatchNorm, bare=True),
     "recurrent": Case(Recurrent, bare=True),
@@ -180,5 +169,4 @@ CASES = {
     "cache": Case(Cache, bare=True),
     "parametrized": Case(Parametrized, bare=True),
     "sparse_embedding": Case(SparseEmbedding, bare=True),
-    "attention": Case(Attention, bare=True),
 }

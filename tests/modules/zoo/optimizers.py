@@ -158,24 +158,6 @@ class ManualAccumulation(Manual):
             optimizer.zero_grad()
 
 
-class ManualClosure(Manual):
-    """LBFGS in manual optimisation, with its closure."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer = self.optimizers()
-
-        def closure() -> Tensor:
-            loss = self.loss(batch)
-            optimizer.zero_grad()
-            self.manual_backward(loss)
-            return loss
-
-        optimizer.step(closure=closure)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=3)
-
-
 class Gan(Plain):
     """Two optimizers that take turns, as in a generative adversarial network."""
 
@@ -225,6 +207,5 @@ CASES = {
     "plateau_of_validation": Case(configured(watching_validation), validates=True, epochs=5),
     "manual": Case(Manual, bare=False),
     "manual_accumulation": Case(ManualAccumulation, bare=False),
-    "manual_closure": Case(ManualClosure, bare=False),
     "gan": Case(Gan, bare=False),
 }
