@@ -48,7 +48,10 @@ class Evaluation(dict[str, dict[str, float]]):
 
     def __init__(self, clients: Table) -> None:
         self.clients = clients
-        super().__init__({kind: self._means(kind) for kind in ("global", "personalized")})
+        means = {kind: self._columns(kind) for kind in ("global", "personalized")}
+        super().__init__(
+            {kind: {name: weighted_mean(*cells) for name, cells in columns.items()} for kind, columns in means.items()}
+        )
 
     @property
     def distribution(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -59,25 +62,20 @@ class Evaluation(dict[str, dict[str, float]]):
                     "mean": float(np.mean(values)),
                     **{f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES},
                 }
-                for name, values in self._columns(kind).items()
+                for name, (values, _) in self._columns(kind).items()
             }
             for kind in self
         }
 
-    def _columns(self, kind: str) -> dict[str, list[float]]:
-        prefix = f"{kind}/"
-        return {
-            column.removeprefix(prefix): [value for value in self.clients[column] if value is not None]
-            for column in self.clients.columns
-            if column.startswith(prefix)
-        }
-
-    def _means(self, kind: str) -> dict[str, float]:
-        means = {}
-        for name in self._columns(kind):
-            rows = [row for row in self.clients if row[f"{kind}/{name}"] is not None]
-            means[name] = weighted_mean([row[f"{kind}/{name}"] for row in rows], [row["examples"] for row in rows])
-        return means
+    def _columns(self, kind: str) -> dict[str, tuple[list[float], list[float]]]:
+        """Return every metric's values, with the numbers of examples behind them."""
+        found = {}
+        for column in self.clients.columns:
+            if column.startswith(f"{kind}/"):
+                rows = [row for row in self.clients if row[column] is not None]
+                cells = [row[column] for row in rows], [row["examples"] for row in rows]
+                found[column.removeprefix(f"{kind}/")] = cells
+        return found
 
 
 def due(at: int | Sequence[int] | None, before: int, now: int) -> bool:

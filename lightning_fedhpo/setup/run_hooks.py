@@ -11,6 +11,7 @@ from lightning_fedhpo import processes
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run import checkpoint
 from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
 
@@ -48,7 +49,8 @@ class RunHooks(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a checkpoint's state until the arms are made."""
-        self.session.saved = state_dict
+        if self._session is not None:
+            self._session.saved = state_dict
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any]) -> None:
         """Save the best arm's weights also from inside a round, when the module holds a client's."""
@@ -69,6 +71,11 @@ class RunHooks(Callback):
     def tuner(self) -> Tuner:
         """The run's tuner; one that sets nothing where none was given."""
         return self.session.tuner
+
+    @property
+    def search(self) -> Search:
+        """The run's search; one that starts a single arm where none was given."""
+        return self.session.search
 
     @property
     def choice(self) -> str:
