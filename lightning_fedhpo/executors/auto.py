@@ -81,6 +81,7 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {reason}"
             say = rank_zero_warn if asked else rank_zero_info
     if not asked:
+        _set_threads(sequential, step, plan)  # for a run that falls back
         text += f"; on {_set_threads(executor, step, plan)} thread(s)"
     executor.choice = text
     say(f"executor: {text}.")

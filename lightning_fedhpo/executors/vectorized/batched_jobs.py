@@ -22,12 +22,14 @@ from lightning_fedhpo.executors.vectorized.batch_layout import (
     lanes_of,
     lay_out,
 )
-from lightning_fedhpo.executors.vectorized.job_settings import ConfigReader, JobSettings
+from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, read_settings
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.types import ClientResult, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
+KEPT = 4096
+"""So many configurations are remembered with their values."""
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
@@ -52,13 +54,12 @@ class BatchedJobs:
 
     Attributes:
         example_bytes: What a step keeps for one example.
-        reader: Reads the jobs' configurations.
     """
 
     def __init__(self, sequential: SequentialExecutor, programs: Programs, memory: int) -> None:
         self.sequential, self.programs, self.memory = sequential, programs, memory
         self.example_bytes = 0
-        self.reader = ConfigReader(sequential, programs)
+        self._known: dict[tuple[tuple[str, Any], ...], JobSettings] = {}
         weights, data = sequential.state.weights, sequential.data
         self._generator = torch.Generator()
         self._dtype = precision_of(weights)
@@ -72,11 +73,24 @@ class BatchedJobs:
         """How many jobs fit into memory together, whatever their batches are."""
         return max(1, self.memory // (2 * self.model_bytes))
 
+    def forget(self) -> None:
+        """Forget programs and values: the module has changed."""
+        self.programs.forget()
+        self._known.clear()
+
+    def _settings_of(self, config: Config) -> JobSettings:
+        key = tuple(config.items())
+        if key not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[key] = read_settings(self.sequential, self.programs, config)
+        return self._known[key]
+
     @torch.no_grad()
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
         """Return the results of jobs that are computed together, in their order."""
         in_round = self.sequential.binding.in_round
-        settings = [self.reader.read(in_round(job.config, arms[job.arm].rounds)) for job in jobs]
+        settings = [self._settings_of(in_round(job.config, arms[job.arm].rounds)) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         results: list[ClientResult | None] = [None] * len(jobs)
         alone = len({one.batch_size for one in work}) == 1

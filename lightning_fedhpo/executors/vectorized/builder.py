@@ -32,8 +32,8 @@ def vectorized(
 
     Args:
         sequential: Runs single jobs.
-        clients: Some to compare.
-        configs: Configurations to compare them with, in turn.
+        clients: Clients to compare.
+        configs: Their configurations, in turn.
         memory: Bytes for the jobs that are computed together.
         trusts: Whether the loss may end in anything: the user has asked for this executor.
         proved: Whether they were compared before, when the run that goes on here began.

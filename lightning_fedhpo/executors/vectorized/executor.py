@@ -69,6 +69,9 @@ class VectorizedExecutor(Executor):
                     together, self.alike = False, not isinstance(error, CannotBatchError)
                     what = "this round" if self.alike else "the run"
                     rank_zero_warn(f"executor: {what} goes on one job after another: {first_line(error)}.")
+                    if not self.alike:
+                        self.threads = self.sequential.threads  # as in a run that is resumed from here
+                        self.choice = f"jobs run one after another since round {context.round}: {first_line(error)}"
             if not together:
                 yield from self.sequential.run(wave, arms, context)
             for result in results:
@@ -99,7 +102,6 @@ class VectorizedExecutor(Executor):
     def _check(self, wave: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext, first: bool) -> None:
         """Trace anew where the module has changed, and compare a job where it is time to."""
         if self._stale:
-            self.batched.reader.forget()
             step_by_conditions(self.sequential)
             scout(self.batched, wave[0].client)
             self._stale = False
@@ -109,10 +111,10 @@ class VectorizedExecutor(Executor):
 
 
 def scout(batched: BatchedJobs, client: int) -> None:
-    """Forget all programs, and find out what the module's steps log, drop out and train."""
+    """Find out anew what the module's steps log, drop out and train."""
     sequential, programs = batched.sequential, batched.programs
     binding, weights = sequential.binding, sequential.state.weights
-    programs.forget()
+    batched.forget()
     values = {name: torch.tensor(float(binding.original(name))) for name in programs.own}
     for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
         sequential.clean()

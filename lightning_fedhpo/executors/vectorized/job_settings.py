@@ -11,9 +11,6 @@ from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.types import Config
 
-KEPT = 4096
-"""So many configurations are remembered with their values."""
-
 
 @dataclass(frozen=True)
 class JobSettings:
@@ -27,30 +24,11 @@ class JobSettings:
     algorithm: Sequence[float]
 
 
-class ConfigReader:
-    """Makes configurations take effect, reads their values back, and remembers them."""
-
-    def __init__(self, sequential: SequentialExecutor, programs: Programs) -> None:
-        self._sequential, self._programs = sequential, programs
-        self._known: dict[tuple[tuple[str, Any], ...], JobSettings] = {}
-
-    def forget(self) -> None:
-        """Read all anew: the module has changed."""
-        self._known.clear()
-
-    def read(self, config: Config) -> JobSettings:
-        """Return a configuration's values."""
-        key = tuple(config.items())
-        if key not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[key] = self._read(config)
-        return self._known[key]
-
-    def _read(self, config: Config) -> JobSettings:
-        binding, programs = self._sequential.binding, self._programs
-        used, groups = binding.apply(config), self._sequential.local.trainer.optimizers[0].param_groups
-        settings, names = binding.settings, programs.added.names if programs.added else ()
-        options = [read_options(group, programs.update.options) for group in groups]
-        own, algorithm = [float(used[n]) for n in programs.own], [float(settings.algorithm[n]) for n in names]
-        return JobSettings(used, settings.epochs, settings.batch_size, options, own, algorithm)
+def read_settings(sequential: SequentialExecutor, programs: Programs, config: Config) -> JobSettings:
+    """Make a configuration take effect, and read its values back."""
+    binding, groups = sequential.binding, sequential.local.trainer.optimizers[0].param_groups
+    used, settings = binding.apply(config), binding.settings
+    names = programs.added.names if programs.added else ()
+    options = [read_options(group, programs.update.options) for group in groups]
+    own, algorithm = [float(used[n]) for n in programs.own], [float(settings.algorithm[n]) for n in names]
+    return JobSettings(used, settings.epochs, settings.batch_size, options, own, algorithm)
