@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch.nn import functional
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.executors.vectorized import equivalence
-from tests.executors.toys import PLAIN, Changes, Net, agree, executor_of, is_vectorized, run
+from lightning_fedhpo.testing import quiet_trainer
+from tests.executors.toys import PLAIN, Changes, Net, agree, clients, executor_of, is_vectorized, run
 
 
 class Configured(Net):
@@ -63,6 +65,22 @@ def test_a_hidden_change_is_found_by_the_comparison_of_a_later_round(expected: F
     assert len([one for one in said if "goes on" in str(one.message)]) == 1
     assert executor_of(fed).alike is False and "one after another since round 2" in fed.choice
     agree(expected, fed)  # round 2 is one that is compared
+
+
+@pytest.mark.filterwarnings("ignore:executor:UserWarning")
+def test_a_run_that_fell_back_is_resumed_so(tmp_path: Path) -> None:
+    weights = []
+    for path in (None, tmp_path / "last.ckpt"):
+        module, fed = Configured(), FederatedLoop(cohort=4, executor=PLAIN)
+        trainer = quiet_trainer(4, fed, Changes(_hide))
+        trainer.fit(module, datamodule=clients(), ckpt_path=path)
+        weights.append([weight.detach().clone() for weight in module.parameters()])
+        if path is None:
+            first = quiet_trainer(3, FederatedLoop(cohort=4, executor=PLAIN), Changes(_hide))
+            first.fit(Configured(), datamodule=clients())
+            first.save_checkpoint(tmp_path / "last.ckpt")
+    assert "that was found earlier in this run" in fed.choice
+    assert all(map(torch.equal, *weights))
 
 
 def test_retrace_makes_a_hidden_change_count(expected: FederatedLoop) -> None:
