@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -21,21 +23,22 @@ from lightning_fedhpo.cli.errors import how_to_resume, hydra_overrides
 
 def command(config: Path) -> list[str]:
     """Return the command of such a process: the run's configuration, without Hydra."""
-    call = f"from lightning_fedhpo.cli.worker import work; work({str(config)!r}, {hydra_overrides()!r})"
+    call = f"from lightning_fedhpo.cli.worker import work; work({str(config)!r}, {hydra_overrides()!r}, {os.getpid()})"
     return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"]
 
 
-def work(config: str, overrides: Sequence[str]) -> None:
+def work(config: str, overrides: Sequence[str], parent: int) -> None:
     """Share the jobs of a run; the process that began it speaks for all.
 
     Args:
         config: The run's configuration file.
         overrides: The overrides that the run was given, for the command that resumes it.
+        parent: The number of the process that began the run.
     """
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)
-    parent = os.getppid()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -56,3 +59,11 @@ def work(config: str, overrides: Sequence[str]) -> None:
     checkpoints = build.checkpoint_folder(cfg, Path(cfg.folder).absolute())
     print(message, how_to_resume(checkpoints, overrides), sep="\n", file=sys.stderr)
     sys.exit(1)
+
+
+def _end_with(parent: int) -> None:
+    """End this process if its parent is gone before the two have met: torch would wait for half an hour."""
+    while processes.world() == 1:
+        if os.getppid() != parent:
+            os._exit(1)
+        time.sleep(0.5)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_fedhpo import (
@@ -44,14 +44,6 @@ class Metrics(ToyModule):
         super().validation_step(batch, batch_idx)
         self.accuracy(self(batch[0]), batch[1])
         self.log("val_metric", self.accuracy)
-
-
-class Lazy(ToyModule):
-    """Gets its first layer's shape from a client."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net[0] = nn.LazyLinear(8)
 
 
 class Fails(ToyModule):
@@ -94,13 +86,6 @@ def evolved() -> list[Any]:
     ]
 
 
-def retrained() -> list[Any]:
-    return [
-        FederatedLoop(cohort=3, executor="sequential", retrain=2),
-        RandomSearch(space(), budget=6, max_rounds=2, per_client=True),
-    ]
-
-
 def credited() -> list[Any]:
     choices = SearchSpace(client={"lr": Choice([0.3, 0.03]), "batch_size": Choice([4, 8])})
     loop = FederatedLoop(cohort=8, executor="sequential", target="server", server_data=toy_tensors(30))
@@ -115,12 +100,10 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
     "searched": (lambda: Stateful(), searched),
     "personal": (lambda: Stateful(), plain(algorithm=FedAvg(local=["net.0.*"], momentum=0.5))),
     "evolved": (ToyModule, evolved),
-    "retrained": (ToyModule, retrained),
     "credited": (lambda: Stateful(), credited),
     "fewer jobs than processes": (ToyModule, plain(cohort=1)),
     "manual": (Manual, plain()),
     "metrics": (Metrics, plain()),
-    "lazy": (Lazy, plain()),
     "vectorized": (ToyModule, plain(executor=Vectorized(compile=False), score_before=True)),
 }
 
@@ -150,23 +133,26 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
     }
 
 
-def differences(one: Any, other: Any, place: str = "", tolerance: float = 1e-4) -> list[str]:
+def differences(one: Any, other: Any, tolerance: float = 1e-4) -> list[str]:
     """Return where two outcomes differ by more than the order of sums."""
-    if isinstance(one, Mapping):
-        if {str(key) for key in one} != {str(key) for key in other}:
-            return [f"{place}: {sorted(map(str, one))}, {sorted(map(str, other))}"]
-        named = {str(key): value for key, value in other.items()}
-        return [text for key, value in one.items() for text in differences(value, named[str(key)], f"{place}/{key}")]
-    if isinstance(one, list | tuple):
-        if len(one) != len(other):
-            return [f"{place}: {len(one)}, {len(other)} entries"]
-        return [
-            text for n, pair in enumerate(zip(one, other, strict=True)) for text in differences(*pair, f"{place}/{n}")
-        ]
+    mine, theirs = dict(_leaves(one)), dict(_leaves(other))
+    if mine.keys() != theirs.keys():
+        return sorted(mine.keys() ^ theirs.keys())
+    return [f"{at}: {mine[at]!r}, {theirs[at]!r}" for at in mine if not _same(mine[at], theirs[at], tolerance)]
+
+
+def _leaves(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping | list | tuple):
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(part, f"{at}/{key}")
+    else:
+        yield at, value
+
+
+def _same(one: Any, other: Any, tolerance: float) -> bool:
     if isinstance(one, float) and isinstance(other, float):
-        same = math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance) or (one != one and other != other)
-        return [] if same else [f"{place}: {one}, {other}"]
-    return [] if one == other else [f"{place}: {one!r}, {other!r}"]
+        return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance) or (one != one and other != other)
+    return bool(one == other)
 
 
 def sick(victim: int) -> Fails:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import pytest
 import torch
 
 from tests.processes.cases import differences
-from tests.processes.sessions import needs_ctrl_c, session, wait_for
 from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,26 @@ TWO = ["trainer.strategy=ddp", "trainer.devices=2"]
 LONG = [*PLAIN[:2], "trainer.max_epochs=100000", "logger=none", "executor=sequential"]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes as POSIX has them")
+
+
+needs_ctrl_c = pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN, reason="Ctrl-C is ignored here, as behind a shell's `&`"
+)
+
+
+def session(main: int) -> list[tuple[int, str]]:
+    """Return number and command of the processes that were started from one, it included."""
+    listed = subprocess.run(["ps", "-eww", "-o", "pid=,sid=,args="], capture_output=True, text=True, check=True).stdout
+    entries = [line.split(None, 2) for line in listed.splitlines()]
+    return [(int(entry[0]), entry[2]) for entry in entries if entry[1] == str(main) and "defunct" not in entry[2]]
+
+
+def wait_for(what: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds; return whether it does."""
+    last = time.monotonic() + seconds
+    while not what() and time.monotonic() < last:
+        time.sleep(0.1)
+    return what()
 
 
 def _same_console(text: str) -> list[str]:
@@ -67,26 +87,18 @@ def test_a_sweep_of_runs_in_two_processes_goes_on_after_one_that_fails(tmp_path:
     assert not differences(_numbers(alone / "jobs.csv"), _numbers(tmp_path / "sweep" / "1" / "jobs.csv"))
 
 
-def _end_first(number: int) -> Callable[[int, int], None]:
-    return lambda first, second: os.kill(first, number)
-
-
-def _end_second(number: int) -> Callable[[int, int], None]:
-    return lambda first, second: os.kill(second, number)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("number", "receiver", "said"),
     [
-        pytest.param(lambda first, second: os.killpg(first, signal.SIGINT), "", id="ctrl-c", marks=needs_ctrl_c),
-        pytest.param(_end_first(signal.SIGTERM), "", id="sigterm of the first"),
-        pytest.param(_end_second(signal.SIGTERM), "", id="sigterm of the second"),
-        pytest.param(_end_first(signal.SIGKILL), "another process of this run has ended", id="kill of the first"),
-        pytest.param(_end_second(signal.SIGKILL), "another process of this run has ended", id="kill of the second"),
+        pytest.param(signal.SIGINT, "both", "", marks=needs_ctrl_c),
+        (signal.SIGTERM, "first", ""),
+        (signal.SIGTERM, "second", ""),
+        (signal.SIGKILL, "first", "another process of this run has ended"),
+        (signal.SIGKILL, "second", "another process of this run has ended"),
     ],
 )
-def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], said: str, tmp_path: Path) -> None:
+def test_the_end_of_one_is_the_end_of_all(number: int, receiver: str, said: str, tmp_path: Path) -> None:
     folder, console = tmp_path / "run", tmp_path / "console"
     kept = folder / "checkpoints" / "interrupted.ckpt"
     command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.cli.main", *SMALL, *LONG, *TWO]
@@ -102,12 +114,15 @@ def test_the_end_of_one_is_the_end_of_all(end: Callable[[int, int], None], said:
         )
     try:
         assert wait_for((folder / "checkpoints" / "last.ckpt").is_file, 120), console.read_text()
-        (second,) = [number for number, command in session(first.pid) if "import work" in command]
-        end(first.pid, second)
+        (second,) = [process for process, command in session(first.pid) if "import work" in command]
+        if receiver == "both":
+            os.killpg(first.pid, number)
+        else:
+            os.kill(first.pid if receiver == "first" else second, number)
         assert wait_for(lambda: first.poll() is not None and not session(first.pid), 60), "somebody is left"
     finally:
-        for number, _ in session(first.pid):
-            os.kill(number, signal.SIGKILL)
+        for process, _ in session(first.pid):
+            os.kill(process, signal.SIGKILL)
         first.wait()
     text = console.read_text()
     assert said in text and text.count("of this run has ended") == bool(said)

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.processes.cases import CASES, differences, mixed, outcome, run, sick
+from tests.processes.cases import CASES, differences, outcome, run, sick
 from tests.resume.cases import LIGHTNING_SAYS
 
 ROOT = Path(__file__).parents[2]
@@ -100,10 +99,4 @@ def test_the_end_of_one_is_the_end_of_both(name: str, message: str, rounds: int,
 
 
 def test_tensors_of_every_kind_are_summed(found: Any) -> None:
-    everyone = [mixed(rank) for rank in range(2)]
-    for rank in range(2):
-        got = torch.load(found[1] / f"mixed-{rank}.pt")
-        for tensor, *theirs in zip(got["summed"], *(summed for summed, _ in everyone), strict=True):
-            assert torch.equal(tensor, sum(theirs))
-        for tensor, *theirs in zip(got["largest"], *(largest for _, largest in everyone), strict=True):
-            assert torch.equal(tensor, torch.maximum(*theirs))
+    assert all(one["sums"] == [True] * 7 and one["largest"] == [True] * 3 for one in found[0])
