@@ -72,11 +72,11 @@ class Session:
         scores_clients = options.target != "server" or self.data.sizes("val").any()
         self.monitor = options.monitor if scores_clients else None
         self._check()
+        self.job_limit = private.job_limit(trainer) or sys.maxsize
+        self.tuner.plan(self._plan())
         needed = options.target == "global" or self.tuner.needs_before
         asked = needed if options.score_before is None else options.score_before
         self.needs_before = options.monitor is not None and asked
-        self.job_limit = private.job_limit(trainer) or sys.maxsize
-        self.tuner.plan(self._plan())
         keeps_start = bool(options.retrain) or self.search.keeps_start
         self.arms, self.records = Population(self.algorithm, options.sign, keeps_start), Records(options)
 
