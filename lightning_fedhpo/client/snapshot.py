@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import seeding
 
-LARGE = 1 << 20  # tensors with more elements are not copied, but watched
+LARGE = 1 << 16  # tensors with more elements are copied only where their version tells of a change
 ENTRIES, LEVELS = 4096, 4  # containers with more entries, or inside more others, are left alone
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -39,6 +38,7 @@ class Snapshot:
     def __init__(self, module: nn.Module, sent: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._module, self._sent, self._seed = module, list(sent), seed
         self._open = False
+        self._large: dict[int, tuple[Tensor, Tensor, int]] = {}
 
     @torch.no_grad()
     def begin(self, *place: int) -> None:
@@ -48,9 +48,7 @@ class Snapshot:
         layers, sent = list(_layers(self._module)), {id(tensor) for tensor in self._sent}
         own = [{name: value for name, value in vars(layer).items() if name not in _OF_LIGHTNING} for layer in layers]
         self._attributes = list(zip(layers, own, strict=True))
-        registered: list[dict[str, Any]] = [
-            tensors for layer in layers for tensors in (layer._parameters, layer._buffers)
-        ]
+        registered: list[Any] = [held for layer in layers for held in (layer._parameters, layer._buffers)]
         self._slots = [(held, key, one) for held in registered for key, one in held.items() if id(one) not in sent]
         parts: list[Any] = [part for before in own for value in before.values() for part in _parts(value)]
         containers = [part for part in parts if isinstance(part, _CONTAINERS)]
@@ -61,8 +59,9 @@ class Snapshot:
         shared = {tensor.untyped_storage().data_ptr() for tensor in self._sent} if arrays else set()
         arrays = [array for array in arrays if _is_own(array, shared)]
         self._copies = [(array, _copy(array)) for array in arrays if math.prod(array.shape) <= LARGE]
-        large = [array for array in arrays if isinstance(array, Tensor) and array.numel() > LARGE]
-        self._versions = [(tensor, tensor._version) for tensor in large]
+        large = {id(array): array for array in arrays if isinstance(array, Tensor) and array.numel() > LARGE}
+        kept = {key: held for key, held in self._large.items() if key in large and held[2] == held[0]._version}
+        self._large = {key: kept.get(key) or (one, one.clone(), one._version) for key, one in large.items()}
         self.reseed(seeding.key(self._seed, seeding.EVALUATION, *place))
 
     @torch.no_grad()
@@ -81,10 +80,9 @@ class Snapshot:
                 (container.update if isinstance(container, dict | set) else container.extend)(entries)
         for array, copy in self._copies:
             array[...] = copy
-        for tensor, version in self._versions:
+        for tensor, copy, version in self._large.values():
             if tensor._version != version:
-                what = f"a tensor of shape {tuple(tensor.shape)} changes while clients train, and is too large to be"
-                warnings.warn(f"{what} put back: let it change from the first step on, as a buffer.", stacklevel=2)
+                tensor.copy_(copy)
         return changed
 
     def reseed(self, draw: int) -> None:
@@ -136,12 +134,13 @@ def _put_back(layer: nn.Module, before: dict[str, Any]) -> list[str]:
 
 
 def _parts(value: Any, levels: int = LEVELS) -> Iterator[Any]:
-    """Yield the containers, arrays and generators in a value, itself included."""
+    """Yield the containers (tuples do not change), arrays and generators in a value, itself included."""
     if not isinstance(value, _CONTAINERS):
         if isinstance(value, _NESTED):
             yield value
     elif levels and len(value) <= ENTRIES:
-        yield value
+        if not isinstance(value, tuple):
+            yield value
         for entry in value.values() if isinstance(value, dict) else value:
             if isinstance(entry, _NESTED):
                 yield from _parts(entry, levels - 1)
