@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 import time
-from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -128,15 +126,16 @@ def test_it_is_the_same_in_another_process() -> None:
     code = (
         "import torch; from lightning_fedhpo.data import FederatedData, Natural;"
         "x = torch.arange(300.0).reshape(100, 3);"
-        "print(FederatedData({'x': x, 'who': torch.arange(100) % 9}, Natural('who')).fingerprint(),"
-        "FederatedData([('a', i) for i in range(50)], Natural(['ann', 'bob'] * 25)).fingerprint())"
+        "found = [FederatedData({'x': x, 'who': torch.arange(100) % 9}, Natural('who')).fingerprint(),"
+        "FederatedData([('a', i) for i in range(50)], Natural(['ann', 'bob'] * 25)).fingerprint()]"
     )
     environment = {"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)}
-    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    here = io.StringIO()
-    with redirect_stdout(here):
-        exec(code)
-    assert other.stdout == here.getvalue() and len(set(here.getvalue().split())) == 2
+    command = [sys.executable, "-c", f"{code}; print(*found)"]
+    other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    here: dict[str, Any] = {}
+    exec(code, here)
+    assert other.stdout.splitlines()[-1].split() == here["found"]
+    assert len(set(here["found"])) == 2
 
 
 def test_large_data_are_sampled() -> None:
