@@ -19,7 +19,7 @@ from tests.resume.cases import LIGHTNING_SAYS
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [*LIGHTNING_SAYS, pytest.mark.slow]
+pytestmark = LIGHTNING_SAYS
 
 
 @pytest.fixture(scope="module")
