@@ -21,13 +21,13 @@ from lightning_fedhpo.types import Config
 SMALL_STEP = 20e6
 """Floating-point operations of a step below which a second thread costs more than it brings."""
 LARGEST_STEP = 100e6
-"""Operations of a job's step from which on it is all arithmetic, and side by side brings nothing."""
+"""Operations of a step from which on it is all arithmetic: side by side brings nothing."""
 LARGEST_CONVOLUTIONS = 10e9
-"""The same where most of them are convolutions: those of several jobs are faster together."""
+"""The same where most of them are convolutions, which are faster together."""
 LARGE_MODEL = 1 << 20
-"""Bytes of a model from which on more threads help in any case, also where operations cannot be counted."""
+"""Bytes of a model from which on more threads help, also where torch counts no operations."""
 MOST_COPIES = 1.0
-"""Elements laid out anew for each that convolutions return, beyond which these gain nothing from being together."""
+"""Copied elements for each that convolutions return, from which on side by side brings nothing."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
 """Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the Trainer cuts off: how many of a client's batches train and validate."""
+    """The Trainer's limits on a client's batches."""
 
     train: int | float = 1.0
     val: int | float = 1.0
@@ -109,7 +109,7 @@ class SequentialExecutor(Executor):
         self.state.end()
 
     def step_once(self, client: int) -> None:
-        """Take a client's first step, to look at what it leaves; :meth:`rewound` takes it back."""
+        """Take a client's first step; :meth:`rewound` rolls it back."""
         self.state.begin()
         with seeding.preserved():
             self.receive(self.untrained_arm(), client, {})
@@ -118,14 +118,14 @@ class SequentialExecutor(Executor):
             self.local.recorder.finish()
 
     def unused(self, client: int) -> list[int]:
-        """Return which weights get no gradient, so that torch's optimizers leave them alone."""
+        """Return the weights without a gradient: torch's optimizers leave them alone."""
         with self.rewound():
             self.step_once(client)
             return [number for number, weight in enumerate(self.state.weights) if weight.grad is None]
 
     @contextmanager
     def rewound(self) -> Iterator[None]:
-        """Have the module as it was afterwards: what is looked at later begins as the run does."""
+        """Roll the module's tensors back afterwards."""
         state = self.state
         weights, buffers = ([tensor.detach().clone() for tensor in kind] for kind in (state.weights, state.buffers))
         try:
@@ -171,9 +171,9 @@ class SequentialExecutor(Executor):
         return result if finite else replace(result, finite=False)
 
     def prepare(self, job: Job, arm: Arm, known: bool = True) -> dict[str, object]:
-        """Make the module the one that the client receives: the arm's weights, the job's hyperparameters.
+        """Load the arm's weights and the job's hyperparameters into the module.
 
-        One that is not ``known``, as it is of another federation, has nothing of its own from earlier rounds.
+        A client that is not ``known`` is of another federation: it keeps nothing from earlier rounds.
         """
         self.state.begin(job.round, job.arm, job.client)
         self.state.load(arm.weights, arm.buffers, arm.kept(job.client, LOCAL) if known else None)
@@ -192,7 +192,7 @@ class SequentialExecutor(Executor):
             tensor.grad = None
 
     def receive(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
-        """Begin a client's training from the arm's weights, which the module holds already; return values in force."""
+        """Begin a client's training from the weights in the module; return the values in force."""
         self._start = arm.weights
         if self.algorithm.changes_gradient:
             self._carried = self.algorithm.carried(arm, client)
@@ -246,9 +246,6 @@ class SequentialExecutor(Executor):
 
 @torch.no_grad()
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether some weights are usable, with one look at their norms.
-
-    A model whose squares leave the range of its numbers has diverged as well, and counts as not finite.
-    """
+    """Whether weights are finite, by their norms: weights whose squares overflow have diverged as well."""
     norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
     return all([math.isfinite(norm.item()) for norm in norms])

@@ -23,7 +23,7 @@ _CHANNELWISE = {functional.dropout1d: 3, functional.dropout2d: None, functional.
 
 
 def mixed(state: Tensor) -> Tensor:
-    """Return numbers below 2**31 that look random and are a function of the given ones.
+    """Hash numbers to numbers below 2**31.
 
     >>> numbers = mixed(torch.arange(4096))
     >>> bool(numbers.min() >= 0), 0.45 < float(numbers.double().mean()) / 2**31 < 0.55

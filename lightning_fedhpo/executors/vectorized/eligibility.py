@@ -1,4 +1,4 @@
-"""What a batched computation cannot stand in for, as far as it is known without looking at a step."""
+"""Conditions of side by side that are known without tracing a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 
 def step_by_conditions(sequential: SequentialExecutor) -> Update:
-    """Return the optimizer's batched step, or say what stands against one."""
+    """Return the optimizer's batched step, or raise with the reason against side by side."""
     local, state, data = sequential.local, sequential.state, sequential.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)

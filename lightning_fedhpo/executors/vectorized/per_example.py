@@ -22,7 +22,7 @@ from lightning_fedhpo import _lightning as private
 
 
 class CannotBatchError(Exception):
-    """A module or a run is of a kind that no batched computation can stand in for; its message says which."""
+    """Jobs cannot run side by side; the message says why."""
 
 
 def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
@@ -88,7 +88,7 @@ class Capture:
 
 
 def places_of(module: nn.Module, weights: Sequence[Tensor]) -> list[tuple[dict[str, Any], str, int]]:
-    """Return where weights hang in a module, wherever it has them: the dict, the key, and which weight it is.
+    """Return where a module holds weights: the dict, the key, and the weight's number.
 
     >>> layer = nn.Linear(2, 2)
     >>> [(key, number) for _, key, number in places_of(layer, [layer.bias, layer.weight])]
@@ -109,7 +109,7 @@ class ExampleStep:
     Args:
         module: The user's module.
         stage: ``"training"`` or ``"validation"``.
-        weights: Those that are handed in at each call, as they hang in the module.
+        weights: The module's weights, in the order in which calls hand others in.
         keys: The columns' names where batches are dicts, else None.
         own: The hyperparameters that the module itself reads, with what assigns them.
     """
@@ -152,7 +152,7 @@ class ExampleStep:
 
     @contextmanager
     def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
-        """Have other weights hang in the module."""
+        """Put other weights into the module."""
         held = [(own, key, own[key]) for own, key, _ in self._places]
         for own, key, number in self._places:
             own[key] = weights[number]
