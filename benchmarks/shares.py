@@ -112,7 +112,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         sys.argv = ["fedhpo", *sys.argv[1:], f"hydra.run.dir={folder}"]
         with clocks.of("set-up, and what is not listed"):
-            main.main()
+            command.main()
     print(shares(clocks.seconds))
     return 0
 
