@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from lightning_fedhpo.arguments import is_finite, is_number, is_scalar, shown
 from lightning_fedhpo.space.dimensions import Dimension, Int, Value, steps
 
+MOST_OPTIONS = 10**4
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -50,7 +52,12 @@ class Choice(Dimension[Value]):
     def __init__(self, options: Iterable[Value], ordered: bool | None = None) -> None:
         if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable) or is_scalar(options):
             raise TypeError(f"The options of Choice must be a list, got {shown(options)}.")
-        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in options)
+        first = islice(options, MOST_OPTIONS + 1)
+        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in first)
+        if len(plain) > MOST_OPTIONS:
+            raise ValueError(
+                f"Choice has at most {MOST_OPTIONS} options, got more: take an Int, a Float, or a coarser list."
+            )
         if not plain:
             raise ValueError("Choice must have at least one option, got none: to keep a default, drop the whole entry.")
         seen = set()
@@ -64,6 +71,8 @@ class Choice(Dimension[Value]):
             if (isinstance(option, bool), option) in seen:
                 raise ValueError(f"The options of Choice must all be different, got {option!r} twice: drop one.")
             seen.add((isinstance(option, bool), option))
+        if ordered is not None and not isinstance(ordered, bool):
+            raise TypeError(f"`ordered` of Choice must be true, false or left out, got {shown(ordered)}.")
         vars(self).update(options=plain, ordered=_is_monotone(plain) if ordered is None else ordered)
 
     def __repr__(self) -> str:
