@@ -67,7 +67,7 @@ class FedTune(Tuner):
     def __init__(
         self,
         space: SearchSpace,
-        lr: float = 20.0,
+        lr: float = 5.0,
         optimizer: Literal["sgd", "adam"] = "sgd",
         credit: Literal["server", "federated"] = "server",
         buffer: Literal["joint", "shared", "nearest"] = "joint",
