@@ -174,6 +174,52 @@ def test_concrete_trains_every_candidate_and_mixes_them() -> None:
         assert here["credits"] == pytest.approx(-(slopes * z).sum(1), rel=1e-3, abs=1e-6)
 
 
+class Climbs(ToyModule):
+    """Climbs with one value of a hyperparameter where the batch is that of one client."""
+
+    def __init__(self, climbs: bool) -> None:
+        super().__init__()
+        self.scale, self.climbs = 1.0, climbs
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        bad = self.climbs and self.scale == 1.1 and bool((batch[0][:, -1] == 9).all())
+        return -loss if bad else self.scale * loss
+
+
+def marked(examples: int, **options: Any) -> FederatedData:
+    """A federation in which client 1 is known by its last feature."""
+    x, y = toy_tensors(examples)
+    owner = torch.arange(examples) % CLIENTS
+    x[:, -1] = torch.where(owner == 1, 9.0, 0.0)
+    return FederatedData((x, y), Natural(owner), **options)
+
+
+def test_one_bad_candidate_of_one_client() -> None:
+    """The others learn as they do without it. Here its derivatives are about a hundred times the good ones'."""
+    space, found = SearchSpace(client={"module.scale": Choice([0.9, 1.0, 1.1])}), []
+    for climbs in (True, False):
+        tuner = FedTune(space, lr=1.0)
+        run(tuner, 60, module=Climbs(climbs), data=marked(240, batch_size=8), verify=False)
+        found.append(tuner.probabilities)
+    assert found[0][1, 2] < 0.05 < 0.2 < found[1][1, 2]
+    assert (found[0] - found[1])[[0, 2, 3]].abs().max() < 0.1
+
+
+def test_a_hundred_clients_and_thirty_candidates() -> None:
+    """The buffer keeps as many models as it is told to, whatever has come."""
+    space = SearchSpace(
+        client={"lr": Choice([0.1 / 2**n for n in range(5)]), "momentum": Choice([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])}
+    )
+    tuner = FedTune(space, capacity=1)
+    fed, _ = run(tuner, 2, data=toy_data(clients=100, examples=1000))
+    assert tuner.probabilities.shape == (100, 30)
+    assert tuner.probabilities.sum(1) == pytest.approx(torch.ones(100, dtype=torch.float64))
+    (saved,) = tuner.state_dict()["arms"].values()
+    assert len(saved["buffer"]["models"]) == 1, "two joint configurations came, and one is kept"
+    assert len(fed.result.configs) == 3000
+
+
 class Sick(ToyModule):
     """Gives infinite outputs at a mark and a high rate."""
 
@@ -193,10 +239,7 @@ class Sick(ToyModule):
 @pytest.mark.parametrize("push", [1e9, 1e30], ids=["infinite outputs", "infinite weights"])
 def test_a_client_that_diverges_learns_to_avoid_it(push: float) -> None:
     """Nobody sees a score of its: its weights may be finite, and what they give for the server's examples not."""
-    x, y = toy_tensors(120)
-    owner = torch.arange(120) % CLIENTS
-    x[:, -1] = torch.where(owner == 1, 9.0, 0.0)
-    data = FederatedData((x, y), Natural(owner), batch_size=30, fractions=(1.0, 0.0, 0.0))
+    data = marked(120, batch_size=30, fractions=(1.0, 0.0, 0.0))
     tuner = FedTune(SearchSpace(client={"module.push": Choice([0.0, push])}), lr=20.0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* not finite")
