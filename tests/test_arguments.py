@@ -89,6 +89,13 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     ("make", "error", "message"),
     [
         (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
+        (lambda: FederatedLoop(cohort=0), ValueError, "`cohort` must be at least 1, got 0"),
+        (lambda: FederatedLoop(epochs=0), ValueError, "`epochs`"),
+        (lambda: FederatedLoop(mode="mean"), ValueError, "`mode` must be one of 'min', 'max', got 'mean'"),
+        (lambda: FederatedLoop(target="local"), ValueError, "`target`"),
+        (lambda: FederatedLoop(executor="parallel"), ValueError, "`executor`"),
+        (lambda: FederatedLoop(on_error="ignore"), ValueError, "`on_error`"),
+        (lambda: FederatedLoop(monitor=None, target="global"), ValueError, "monitor=None"),
         (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),

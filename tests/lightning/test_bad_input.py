@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
@@ -15,11 +14,7 @@ from lightning_fedhpo import FederatedLoop, Fixed
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
-
-
-def _fit(*callbacks: Any, module: LightningModule | None = None, data: Any = None, **loop: Any) -> None:
-    trainer = quiet_trainer(1, FederatedLoop(**({"cohort": 2, "executor": "sequential"} | loop)), *callbacks)
-    trainer.fit(module or ToyModule(), datamodule=toy_data() if data is None else data)
+from tests.fits import fit, same
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
@@ -30,16 +25,33 @@ def test_plain_loaders_are_refused() -> None:
         trainer.fit(ToyModule(), loader)
 
 
-def test_a_cohort_larger_than_the_federation() -> None:
-    with pytest.raises(ValueError, match=r"`cohort` is 9, but the federation has 8 clients"):
-        _fit(cohort=9)
+class Other(Fixed):
+    """A second tuner."""
 
 
-def test_tests_of_clients_that_do_not_exist() -> None:
-    with pytest.raises(ValueError, match="`evaluate_clients` must be from 1 to 8, the clients with examples; got 9"):
-        _fit(evaluate_at=1, evaluate_clients=9)
-    with pytest.raises(ValueError, match="`evaluate_at` tests on clients' test examples, of which there are none"):
-        _fit(evaluate_at=1, data=toy_data(fractions=(0.8, 0.2, 0.0)))
+NO_TESTS = toy_data(fractions=(0.8, 0.2, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "options", "message"),
+    [
+        ((), {"cohort": 9}, "`cohort` is 9, but the federation has 8 clients"),
+        ((), {"evaluate_at": 1, "evaluate_clients": 9}, "`evaluate_clients` must be from 1 to 8, .* got 9"),
+        ((), {"evaluate_at": 1, "data": NO_TESTS}, "`evaluate_at` tests on .* test examples, of which there are none"),
+        ((), {"monitor": "val_los"}, "monitor='val_los'.*val_loss, val_acc"),
+        ((), {"algorithm": FedAvg(local="*bn*")}, r"`local` names \*bn\*, which match nothing.*net.0.weight"),
+        ((Fixed(), Other()), {}, "Fixed, Other"),
+        ((Fixed({"learning_rate": 0.5}),), {}, "'learning_rate' reaches nothing"),
+        ((Fixed({"prox_mu": 0.5}),), {}, "'prox_mu' reaches nothing"),
+        ((Fixed({"module.nothing": 0.5}),), {}, "nothing"),
+        ((Fixed({"hparams.nothing": 0.5}),), {}, "nothing"),
+    ],
+)
+def test_it_is_found_before_the_first_round(callbacks: Any, options: Any, message: str) -> None:
+    module = ToyModule()
+    with pytest.raises((ValueError, MisconfigurationException), match=message):
+        fit(1, *callbacks, module=module, **options)
+    assert same(module, ToyModule())
 
 
 @pytest.mark.parametrize(
@@ -63,64 +75,21 @@ def test_clients_that_cannot_be_tested(clients: Any, error: type[Exception], mes
     check_clients(np.int64(3), sizes)
 
 
-def test_a_monitor_that_is_never_logged_lists_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"monitor='val_los'.*val_loss, val_acc"):
-        _fit(monitor="val_los")
-
-
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 def test_a_monitor_without_a_validation_step() -> None:
     class Trains(ToyModule):
         validation_step = LightningModule.validation_step
 
     with pytest.raises(MisconfigurationException, match=r"`validation_step`, which Trains does not have.*monitor=None"):
-        _fit(module=Trains())
-
-
-@pytest.mark.parametrize("name", ["learning_rate", "prox_mu", "module.nothing", "hparams.nothing"])
-def test_a_hyperparameter_that_reaches_nothing(name: str) -> None:
-    module = ToyModule()
-    with pytest.raises(ValueError, match=name.split(".")[-1] if "." in name else f"'{name}' reaches nothing"):
-        _fit(Fixed(client={name: 0.5}), module=module)
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), ToyModule().parameters(), strict=True))
+        fit(1, module=Trains())
 
 
 def test_a_hyperparameter_without_effect() -> None:
     module = ToyModule()
     module.unused = 1.0  # type: ignore[assignment]  # beside the layers
     with pytest.raises(ValueError, match=r"'module.unused' takes no effect"):
-        _fit(Fixed(client={"module.unused": 2.0}), module=module)
+        fit(1, Fixed({"module.unused": 2.0}), module=module)
     assert module.unused == 1.0
-
-
-def test_two_tuners() -> None:
-    class Other(Fixed):
-        """A second one."""
-
-    with pytest.raises(MisconfigurationException, match="Fixed, Other"):
-        _fit(Fixed(), Other())
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FederatedLoop(cohort=0, executor="sequential"), "`cohort` must be at least 1, got 0"),
-        (lambda: FederatedLoop(epochs=0), "`epochs`"),
-        (lambda: FederatedLoop(mode="mean"), r"`mode` must be one of 'min', 'max', got 'mean'"),
-        (lambda: FederatedLoop(target="local"), "`target`"),
-        (lambda: FederatedLoop(executor="parallel"), "`executor`"),
-        (lambda: FederatedLoop(on_error="ignore"), "`on_error`"),
-        (lambda: FederatedLoop(monitor=None, target="global"), "monitor=None"),
-    ],
-)
-def test_arguments(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_personal_patterns_that_match_nothing() -> None:
-    with pytest.raises(ValueError, match=r"`local` names \*bn\*, which match nothing.*net.0.weight"):
-        _fit(algorithm=FedAvg(local="*bn*"))
 
 
 def test_a_result_before_a_run() -> None:

@@ -10,53 +10,30 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
-
-HOOKS = [name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")]
-
-
-class Recording(Callback):
-    """Writes down every hook, and which round and step it is by then."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.places: list[tuple[str, int, int]] = []
-
-
-def _recorder(hook: str) -> Callable[..., None]:
-    def record(self: Recording, trainer: Trainer, module: LightningModule, *arguments: Any, **options: Any) -> None:
-        self.names.append(hook)
-        self.places.append((hook, trainer.current_epoch, trainer.global_step))
-
-    return record
-
-
-# The hooks inside a training step are left out: they are a client's, and many.
-for _hook in [name for name in HOOKS if "_before_" not in name and name != "on_after_backward"]:
-    setattr(Recording, _hook, _recorder(_hook))
+from lightning_fedhpo.testing import ToyModule, toy_run
+from tests.fits import fit, same
 
 
 def test_hooks_come_in_lightnings_order_and_see_the_round_as_epoch_and_the_jobs_done_as_step() -> None:
-    recording = Recording()
-    toy_run(2, recording, cohort=2)
-    around = [name for name in recording.names if not name.startswith(("on_train_batch", "on_train_epoch"))]
-    assert around == ["setup", "on_fit_start", "on_train_start", "on_train_end", "on_fit_end", "teardown"]
-    inside = [place for place in recording.places if place[0].startswith(("on_train_batch", "on_train_epoch"))]
-    assert inside == [
-        ("on_train_epoch_start", 0, 0),
-        ("on_train_batch_start", 0, 0),
-        ("on_train_batch_end", 0, 1),
-        ("on_train_batch_start", 0, 1),
-        ("on_train_batch_end", 0, 2),
-        ("on_train_epoch_end", 0, 2),
-        ("on_train_epoch_start", 1, 2),
-        ("on_train_batch_start", 1, 2),
-        ("on_train_batch_end", 1, 3),
-        ("on_train_batch_start", 1, 3),
-        ("on_train_batch_end", 1, 4),
-        ("on_train_epoch_end", 1, 4),
-    ]
+    places: list[str] = []
+
+    def recorder(hook: str) -> Callable[..., None]:
+        def record(trainer: Trainer, *arguments: Any, **options: Any) -> None:
+            places.append(f"{hook.removeprefix('on_train_')}:{trainer.current_epoch}:{trainer.global_step}")
+
+        return record
+
+    hooks = [name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")]
+    # The hooks inside a training step are left out: they are a client's, and many.
+    hooks = [name for name in hooks if "_before_" not in name and name != "on_after_backward"]
+    toy_run(2, LambdaCallback(**{hook: recorder(hook) for hook in hooks}), cohort=2)
+    assert (
+        " ".join(places[:3] + places[-3:]) == "setup:0:0 on_fit_start:0:0 start:0:0 end:2:4 on_fit_end:2:4 teardown:2:4"
+    )
+    assert " ".join(places[3:-3]) == (
+        "epoch_start:0:0 batch_start:0:0 batch_end:0:1 batch_start:0:1 batch_end:0:2 epoch_end:0:2 "
+        "epoch_start:1:2 batch_start:1:2 batch_end:1:3 batch_start:1:3 batch_end:1:4 epoch_end:1:4"
+    )
 
 
 def test_a_lambda_callback_gets_jobs_as_batches_and_scores_as_outputs() -> None:
@@ -115,9 +92,7 @@ class Nosy(ToyModule):
 
 
 def test_the_module_may_ask_its_trainer() -> None:
-    module = Nosy()
-    quiet_trainer(2, FederatedLoop(cohort=2, executor="sequential")).fit(module, datamodule=toy_data())
-    assert module.asked == {
+    assert fit(2, module=Nosy())[2].asked == {
         "on_train_start": {(0, True, False)},
         "training_step": {(0, True, False), (1, True, False)},
         "validation_step": {(0, False, True), (1, False, True)},
@@ -126,16 +101,8 @@ def test_the_module_may_ask_its_trainer() -> None:
 
 
 def test_random_draws_of_callbacks_are_their_own() -> None:
-    class Draws(Callback):
-        def __init__(self) -> None:
-            self.drawn: list[float] = []
-
-        def on_train_batch_end(self, *arguments: Any) -> None:
-            self.drawn.append(float(torch.rand(1)))
-
-    draws = Draws()
+    drawn: list[float] = []
     torch.manual_seed(5)
-    with_draws = toy_run(2, draws, executor="sequential")[2].state_dict()
-    assert len(set(draws.drawn)) == 6
-    plain = toy_run(2, executor="sequential")[2].state_dict()
-    assert all(torch.equal(with_draws[name], plain[name]) for name in plain)
+    module = toy_run(2, LambdaCallback(on_train_batch_end=lambda *arguments: drawn.append(float(torch.rand(1)))))[2]
+    assert len(set(drawn)) == 6
+    assert same(module, toy_run(2)[2])

@@ -6,22 +6,15 @@ import re
 from typing import Any
 
 import pytest
-from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.fits import fit
 
-
-def _fit(bar: Callback, rounds: int = 2, cohort: int = 4, **options: Any) -> FederatedLoop:
-    fed = FederatedLoop(cohort=cohort, executor="sequential")
-    trainer = quiet_trainer(rounds, fed, bar, enable_progress_bar=True, **options)
-    trainer.fit(ToyModule(), datamodule=toy_data())
-    return fed
+BAR = {"enable_progress_bar": True}
 
 
 def test_tqdm_counts_jobs_and_shows_the_score(capsys: pytest.CaptureFixture[str]) -> None:
-    fed = _fit(TQDMProgressBar())
+    fed, _, _ = fit(2, TQDMProgressBar(), cohort=4, trainer=BAR)
     captured = capsys.readouterr()
     shown = captured.out + captured.err
     assert re.search(r"Epoch 0: 100%.*4/4", shown)
@@ -42,7 +35,7 @@ def test_a_bar_of_ones_own_gets_the_last_job_of_every_round() -> None:
             self.told.append((trainer.current_epoch, batch_idx))
 
     bar = Bar()
-    _fit(bar)
+    fit(2, bar, cohort=4, trainer=BAR)
     assert {(0, 3), (1, 3)} <= set(bar.told)
 
 
@@ -51,7 +44,7 @@ def test_rich_counts_jobs_and_shows_the_score(capsys: pytest.CaptureFixture[str]
     pytest.importorskip("rich")
     from lightning.pytorch.callbacks import RichProgressBar
 
-    fed = _fit(RichProgressBar())
+    fed, _, _ = fit(2, RichProgressBar(), cohort=4, trainer=BAR)
     shown = capsys.readouterr().out
     assert "4/4" in shown
     assert "Epoch 1/1" in shown

@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.fits import same
 
 SPACE = SearchSpace(client={"lr": Float(1e-2, 1.0, log=True), "epochs": Int(1, 2)}, server={"lr": Float(0.5, 1.0)})
 
@@ -22,27 +23,24 @@ def _parts() -> list[Callback]:
     return [FederatedLoop(cohort=2, executor="sequential"), search, FedEx(SPACE, configs=3)]
 
 
-def _fit(callbacks: list[Any], **options: Any) -> tuple[str, list[torch.Tensor]]:
+def _fit(callbacks: list[Any], **options: Any) -> tuple[str, dict[str, torch.Tensor]]:
     fed = next(callback for callback in callbacks if isinstance(callback, FederatedLoop))
     module = ToyModule()
     quiet_trainer(4, *callbacks, **options).fit(module, datamodule=toy_data())
-    return repr(fed.result.history.to_dict()), list(module.state_dict().values())
+    return repr(fed.result.history.to_dict()), module.state_dict()
 
 
 @pytest.fixture(scope="module")
-def plain() -> tuple[str, list[torch.Tensor]]:
+def plain() -> Any:
     """A run with nobody else there."""
     return _fit(_parts())
-
-
-def _same(one: tuple[str, list[torch.Tensor]], other: tuple[str, list[torch.Tensor]]) -> bool:
-    return one[0] == other[0] and all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0)])
 def test_the_order_of_callbacks_does_not_matter(order: tuple[int, ...], plain: Any) -> None:
     parts = _parts()
-    assert _same(_fit([parts[place] for place in order]), plain)
+    history, weights = _fit([parts[place] for place in order])
+    assert history == plain[0] and same(weights, plain[1])
 
 
 def test_a_crowd_of_callbacks_and_loggers_changes_nothing(tmp_path: Path, plain: Any) -> None:
@@ -55,5 +53,5 @@ def test_a_crowd_of_callbacks_and_loggers_changes_nothing(tmp_path: Path, plain:
         Timer(),
     ]
     options = {"logger": CSVLogger(tmp_path / "logs"), "enable_progress_bar": True, "enable_checkpointing": True}
-    found = _fit([*crowd, *_parts()], log_every_n_steps=1, num_sanity_val_steps=2, **options)
-    assert _same(found, plain)
+    history, weights = _fit([*crowd, *_parts()], log_every_n_steps=1, num_sanity_val_steps=2, **options)
+    assert history == plain[0] and same(weights, plain[1])

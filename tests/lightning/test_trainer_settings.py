@@ -23,18 +23,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.setup import trainer_checks
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.fits import fit, same
 
 
-def _fit(rounds: int = 2, module: ToyModule | None = None, loop: FederatedLoop | None = None, **options: Any) -> Any:
-    fed, module = loop or FederatedLoop(cohort=3, executor="sequential"), module or ToyModule()
-    trainer = quiet_trainer(rounds, fed, **options)
-    trainer.fit(module, datamodule=toy_data())
-    return fed, trainer, module
-
-
-def _same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(mine, theirs) for mine, theirs in pairs)
+@pytest.fixture(scope="module")
+def plain() -> ToyModule:
+    """The module after two rounds of a Trainer with no settings."""
+    return fit(2)[2]
 
 
 def test_a_plain_run_is_free_of_warnings(tmp_path: Path) -> None:
@@ -58,16 +53,15 @@ def test_a_plain_run_is_free_of_warnings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("jobs", "setting"), [(1, True), (2, 2)])
 def test_a_fast_dev_run_is_one_short_round(jobs: int, setting: bool | int) -> None:
-    module = ToyModule()
-    fed, trainer, _ = _fit(5, module, fast_dev_run=setting)
+    fed, trainer, _ = fit(5, trainer={"fast_dev_run": setting})
     assert (trainer.current_epoch, fed.result.ledger["client_updates"]) == (1, jobs)
     assert set(fed.result.jobs["local_steps"]) <= {int(setting), 3}
 
 
-@pytest.mark.parametrize(("limit", "steps"), [(2, 2), (0.67, 2)])
-def test_training_batches_are_limited_per_client(limit: float, steps: int) -> None:
-    fed, _, _ = _fit(1, limit_train_batches=limit)  # 24 training examples in batches of 8 are three
-    assert fed.result.jobs["local_steps"] == [steps] * 3
+@pytest.mark.parametrize("limit", [2, 0.67])
+def test_training_batches_are_limited_per_client(limit: float) -> None:
+    fed, _, _ = fit(1, trainer={"limit_train_batches": limit})  # 24 training examples in batches of 8 are three
+    assert fed.result.jobs["local_steps"] == [2] * 3
 
 
 @pytest.mark.parametrize(("limit", "batches"), [(1, 1), (1.0, 2)])
@@ -82,17 +76,8 @@ def test_validation_batches_are_limited_per_client(limit: float, batches: int) -
     module = Counts()
     module.seen = []  # type: ignore[assignment]  # kept beside the layers
     data = toy_data(fractions=(0.5, 0.5, 0.0), eval_batch_size=8)  # 15 validation examples a client
-    quiet_trainer(1, FederatedLoop(cohort=2, executor="sequential"), limit_val_batches=limit).fit(
-        module, datamodule=data
-    )
+    fit(1, module=module, data=data, cohort=2, trainer={"limit_val_batches": limit})
     assert module.seen[1:] == [batches] * 2, "the first is the trial before the first round"
-
-
-def test_the_sanity_check_runs_on_the_pool_and_changes_nothing() -> None:
-    _, _, plain = _fit()
-    _, trainer, checked = _fit(num_sanity_val_steps=2)
-    assert _same(plain, checked)
-    assert "val_loss" in trainer.callback_metrics
 
 
 @pytest.mark.parametrize(
@@ -103,26 +88,28 @@ def test_the_sanity_check_runs_on_the_pool_and_changes_nothing() -> None:
         {"enable_model_summary": True},
         {"min_epochs": 1},
         {"inference_mode": False},
+        {"num_sanity_val_steps": 2},
     ],
     ids=lambda options: next(iter(options)),
 )
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")  # torch's own, in every such run
-def test_settings_that_change_no_result(options: dict[str, Any]) -> None:
+def test_settings_that_change_no_result(options: dict[str, Any], plain: ToyModule) -> None:
     try:
-        _, _, module = _fit(**options)
+        _, trainer, module = fit(2, trainer=options)
     finally:
         torch.use_deterministic_algorithms(False)
         torch.autograd.set_detect_anomaly(False)
-    assert _same(module, _fit()[2])
+    assert same(module, plain)
+    assert "val_loss" in trainer.callback_metrics
 
 
 @pytest.mark.filterwarnings("ignore:You are trying to `self.log..` but")
-def test_a_barebones_trainer_trains() -> None:
+def test_a_barebones_trainer_trains(plain: ToyModule) -> None:
     fed = FederatedLoop(cohort=3, executor="sequential")
     trainer = Trainer(max_epochs=2, accelerator="cpu", devices=1, barebones=True, callbacks=[fed])
     module = ToyModule()
     trainer.fit(module, datamodule=toy_data())
-    assert _same(module, _fit()[2])
+    assert same(module, plain)
 
 
 def test_schedules_see_the_length_of_local_training() -> None:
@@ -131,8 +118,7 @@ def test_schedules_see_the_length_of_local_training() -> None:
             self.steps = self.trainer.estimated_stepping_batches
             return super().configure_optimizers()  # type: ignore[return-value]
 
-    _, _, module = _fit(7, Asks(), FederatedLoop(cohort=2, epochs=2))
-    assert module.steps == 6, "three batches, two local epochs; rounds do not count"
+    assert fit(1, module=Asks(), cohort=2, epochs=2)[2].steps == 6, "three batches, two local epochs; no rounds"
 
 
 @pytest.mark.parametrize(
@@ -153,31 +139,30 @@ def test_schedules_see_the_length_of_local_training() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], reason: str) -> None:
-    fed, module = FederatedLoop(cohort=3, executor="sequential"), ToyModule()
-    trainer = quiet_trainer(2, fed, *options.pop("callbacks", ()), **options)
+    module, callbacks = ToyModule(), options.pop("callbacks", ())
     with pytest.raises(MisconfigurationException, match=reason):
-        trainer.fit(module, datamodule=toy_data())
-    assert _same(module, ToyModule())
+        fit(2, *callbacks, module=module, trainer=options)
+    assert same(module, ToyModule())
 
 
 def test_a_strategy_whose_processes_share_clients_is_taken() -> None:
     trainer_checks.check_trainer(quiet_trainer(1, strategy="ddp", devices=2), "val_loss")
 
 
-@pytest.mark.parametrize("name", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
-def test_processes_by_spawn_or_fork_are_refused(name: str) -> None:
-    with pytest.raises(MisconfigurationException, match=r"not the run's arms .* Use one process, or .*strategy=.ddp"):
-        trainer_checks.check_trainer(quiet_trainer(1, strategy=name, devices=2), "val_loss")
+BY_FORK = r"not the run's arms .* Use one process, or .*strategy=.ddp"
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        ({"strategy": "ddp_spawn", "devices": 2}, BY_FORK),
+        ({"strategy": "ddp_fork", "devices": 2}, BY_FORK),
+        ({"strategy": "ddp_notebook", "devices": 2}, BY_FORK),
         ({"strategy": "ddp", "sync_batchnorm": True}, "sync_batchnorm=True"),
         ({"strategy": DDPStrategy(ddp_comm_hook=print)}, "ddp_comm_hook"),
     ],
 )
-def test_what_is_exchanged_at_every_step_is_refused(options: dict[str, Any], reason: str) -> None:
+def test_processes_by_fork_and_exchange_at_every_step_are_refused(options: dict[str, Any], reason: str) -> None:
     trainer = quiet_trainer(1, **options)  # not fitted: its launcher would start processes first
     with pytest.raises(MisconfigurationException, match=reason):
         trainer_checks.check_trainer(trainer, "val_loss")
