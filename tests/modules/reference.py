@@ -10,11 +10,20 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import FederatedData, FederatedLoop, seeding
+from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.testing import quiet_trainer
 from tests.modules.zoo.base import Case
 from tests.modules.zoo.batches import tensors
 
 SEED = 3
+
+
+def check_same(ours: LightningModule, theirs: LightningModule, tolerance: float = 1e-6) -> None:
+    """Check that two modules have the same parameters and buffers."""
+    for (key, tensor, _), (_, expected, _) in zip(named_state(ours), named_state(theirs), strict=True):
+        torch.testing.assert_close(
+            tensor, expected, atol=tolerance, rtol=tolerance, msg=lambda text, key=key: f"{key}: {text}"
+        )
 
 
 class Batches:

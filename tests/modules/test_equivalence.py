@@ -10,11 +10,13 @@ from torch.nn.parameter import is_lazy
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
+from lightning_fedhpo._lightning.modules import STEP_HOOKS
 from lightning_fedhpo.client.module_state import named_state
 from lightning_fedhpo.testing import quiet_trainer
 from lightning_fedhpo.types import Job, RoundContext
 from tests.modules.reference import SEED, federated, federation, plain
 from tests.modules.zoo import CASES
+from tests.modules.zoo.base import Case, Plain
 
 # Lightning's own remarks about such modules, which a federated run passes on.
 pytestmark = [
@@ -22,18 +24,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You have overridden `on_.*_batch_transfer` in `LightningModule`"),
     pytest.mark.filterwarnings("ignore:`training_step` returned `None`"),
 ]
-STATEFUL = [
-    "lookahead",
-    "manual_accumulation",
-    "gan",
-    "plateau",
-    "epoch_hooks",
-    "draws",
-    "batch_norm",
-    "target",
-    "queue",
-]
-STATEFUL += ["cache", "frozen_backbone", "own_metric", "metrics_watched", "adagrad", "tensor_rate"]
+STATEFUL = ["lookahead", "manual", "gan", "plateau", "epoch_hooks", "draws", "batch_norm", "memory", "cache"]
+STATEFUL += ["frozen_backbone", "own_metric", "metrics_watched", "adagrad", "tensor_rate"]
 
 
 def built(module, data):
@@ -108,3 +100,10 @@ def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
     assert all(torch.equal(one, another) for one, another in zip(first[0], second[0], strict=True))
     assert first[1:] == second[1:]
     assert first[1] != other[1], "the test could tell clients apart"
+
+
+@pytest.mark.parametrize("hook", STEP_HOOKS)
+def test_a_hook_inside_a_step_is_left_to_lightnings_own_loops(hook):
+    kind = type("Hooked", (Plain,), {hook: lambda *given, **options: getattr(Plain, hook)(*given, **options)})
+    fed, _ = federated(Case(kind), Case(kind).build(), federation(Case(kind)))
+    assert fed.session.executor.local.besides == [f"`{hook}`"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import SGD
 from torch.optim import lr_scheduler as schedules
 
 from lightning_fedhpo import Fixed
-from lightning_fedhpo.client.module_state import named_state
-from tests.modules.reference import federated
+from tests.modules.reference import check_same, federated
 from tests.modules.zoo.base import Case, Plain
 from tests.modules.zoo.batches import tensors
 from tests.modules.zoo.optimizers import chained, sequential
@@ -54,12 +52,6 @@ def trained(schedule, built_with, **client):
     return fed, module
 
 
-def assert_same(one, other):
-    """Check that two modules have the same weights."""
-    for (key, tensor, _), (_, expected, _) in zip(named_state(one), named_state(other), strict=True):
-        torch.testing.assert_close(tensor, expected, rtol=1e-5, atol=1e-6, msg=key)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_tuned_learning_rate_is_the_base_of_its_schedule(name):
     def schedule(optimizer, lr):
@@ -67,7 +59,7 @@ def test_a_tuned_learning_rate_is_the_base_of_its_schedule(name):
 
     fed, tuned = trained(schedule, 0.02, lr=0.3)
     _, built = trained(schedule, 0.3)
-    assert_same(tuned, built)
+    check_same(tuned, built)
     assert max(built.rates) > 0.02
     assert {row["lr"] for row in fed.result.jobs} == {0.3}
 
@@ -82,7 +74,7 @@ def cyclic(optimizer, lr):
 
 @pytest.mark.parametrize("schedule", [one_cycle, cyclic])
 def test_a_cycle_takes_its_highest_rate_and_no_other(schedule):
-    assert_same(trained(schedule, 0.05, max_lr=0.4)[1], trained(schedule, 0.4)[1])
+    check_same(trained(schedule, 0.05, max_lr=0.4)[1], trained(schedule, 0.4)[1])
     with pytest.raises(ValueError, match="'lr' would not take effect: .* Bind 'max_lr'"):
         trained(schedule, 0.05, lr=0.4)
 

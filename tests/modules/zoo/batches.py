@@ -31,24 +31,19 @@ def federation(dataset: Any, clients: int = 1, **options: Any) -> FederatedData:
 
 
 def tensors(clients: int = 1) -> FederatedData:
-    """Return the usual pairs."""
     return federation(toy_tensors(), clients)
 
 
 def one_tensor(clients: int = 1) -> FederatedData:
-    """Return a data set that is one tensor."""
     return federation(Items([x for x in toy_tensors()[0]]), clients)
 
 
 def by_name(clients: int = 1) -> FederatedData:
-    """Return tensors by name."""
     x, y = toy_tensors()
     return federation({"features": x, "label": y}, clients)
 
 
 class Items(Dataset[Any]):
-    """Any list of examples."""
-
     def __init__(self, items: list[Any]) -> None:
         self.items = items
 
@@ -60,10 +55,8 @@ class Items(Dataset[Any]):
 
 
 def nested(clients: int = 1) -> FederatedData:
-    """Return dicts of tuples, numbers and strings."""
-    items = [
-        {"inputs": (x[:3], {"rest": x[3:]}), "y": int(y), "name": "a"} for x, y in zip(*toy_tensors(), strict=True)
-    ]
+    pairs = zip(*toy_tensors(), strict=True)
+    items = [{"inputs": (x[:3], {"rest": x[3:]}), "y": int(y), "name": "a"} for x, y in pairs]
     return federation(Items(items), clients)
 
 
@@ -74,7 +67,6 @@ def ragged(clients: int = 1) -> FederatedData:
 
 
 def packed(examples: list[Any]) -> Any:
-    """Pack sequences."""
     return pack_sequence([x for x, _ in examples], enforce_sorted=False), torch.stack([y for _, y in examples])
 
 
@@ -90,15 +82,11 @@ class Reconstructs(Plain):
 
 
 class ByName(Plain):
-    """Takes a dict."""
-
     def loss(self, batch: Any) -> Tensor:
         return super().loss((batch["features"], batch["label"]))
 
 
 class Nested(Plain):
-    """Takes a dict of tuples of dicts."""
-
     def loss(self, batch: Any) -> Tensor:
         assert batch["name"][0] == "a"
         first, more = batch["inputs"]
@@ -106,8 +94,6 @@ class Nested(Plain):
 
 
 class Ragged(Plain):
-    """Takes packed sequences."""
-
     def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.LSTM(1, 6)

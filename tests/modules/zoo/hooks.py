@@ -14,17 +14,13 @@ from torch.optim.lr_scheduler import StepLR
 from tests.modules.zoo.base import Case, Plain
 
 
-class OptimizerStep(Plain):
-    """Warms the learning rate up in `optimizer_step`, as Lightning's documentation shows it."""
+class OptimizerHooks(Plain):
+    """Warms the learning rate up in `optimizer_step`, as Lightning's documentation shows it; halves old gradients."""
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         optimizer.step(closure=optimizer_closure)
         for group in optimizer.param_groups:
             group["lr"] = 0.02 * (batch_idx + 1)
-
-
-class ZeroGrad(Plain):
-    """Zeroes gradients in place, and halves the old ones first."""
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
         for parameter in self.parameters():
@@ -36,8 +32,8 @@ class ZeroGrad(Plain):
             self.net[0].bias.mul_(0.99)
 
 
-class Backward(Plain):
-    """Scales the loss on its way back, and adds to the gradients afterwards."""
+class GradientHooks(Plain):
+    """Scales the loss on its way back, adds to the gradients afterwards, and clips only the last layer."""
 
     def on_before_backward(self, loss: Tensor) -> None:
         assert loss.requires_grad
@@ -52,13 +48,7 @@ class Backward(Plain):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.net[2].bias.grad.zero_()
 
-
-class Clipping(Plain):
-    """Clips only the last layer."""
-
-    def configure_gradient_clipping(
-        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
-    ) -> None:
+    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, **options: Any) -> None:
         assert gradient_clip_val == 0.3
         torch.nn.utils.clip_grad_norm_(self.net[2].parameters(), gradient_clip_val)
 
@@ -138,16 +128,6 @@ class ValidationHooks(Plain):
         self.log("val_loss", torch.stack(self.collected).mean())
 
 
-class OnlyBatch(Plain):
-    """Takes the batch alone."""
-
-    def training_step(self, batch: Any) -> Tensor:
-        return self.loss(batch)
-
-    def validation_step(self, batch: Any) -> None:
-        self.log("val_loss", self.loss(batch))
-
-
 class ReturnsDict(Plain):
     """Returns its loss in a dict, and skips a batch by returning None."""
 
@@ -155,8 +135,14 @@ class ReturnsDict(Plain):
         return None if batch_idx == 1 else {"loss": self.loss(batch), "extra": batch_idx}
 
 
-class BatchTransfer(Plain):
-    """Changes batches on their way to the device."""
+class OnlyBatch(Plain):
+    """Has steps that take the batch alone, and changes batches on their way to the device."""
+
+    def training_step(self, batch: Any) -> Tensor:
+        return self.loss(batch)
+
+    def validation_step(self, batch: Any) -> None:
+        self.log("val_loss", self.loss(batch))
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return [batch[0] + 0.5, batch[1]]
@@ -196,16 +182,13 @@ class ScalesGradients(Callback):
 
 
 CASES = {
-    "optimizer_step": Case(OptimizerStep, bare=False),
-    "zero_grad": Case(ZeroGrad, bare=False),
-    "backward": Case(Backward, bare=False),
-    "clipping_hook": Case(Clipping, trainer={"gradient_clip_val": 0.3}, bare=False),
+    "optimizer_hooks": Case(OptimizerHooks, bare=False),
+    "gradient_hooks": Case(GradientHooks, trainer={"gradient_clip_val": 0.3}, bare=False),
     "scheduler_step": Case(SchedulerStep, bare=True),
     "stops_epoch": Case(StopsEpoch, bare=True),
     "epoch_hooks": Case(EpochHooks, bare=True),
     "validation_hooks": Case(ValidationHooks, bare=True),
     "only_batch": Case(OnlyBatch, bare=True),
-    "batch_transfer": Case(BatchTransfer, bare=True),
     "draws": Case(Draws, bare=True),
     "own_train": Case(OwnTrain, bare=True),
     "callback_step": Case(Plain, callbacks=lambda: [ScalesGradients()], bare=False),

@@ -72,7 +72,7 @@ class Reductions(Plain):
 
 
 class OwnLog(Plain):
-    """Overrides `log` itself."""
+    """Overrides `log` itself, and reads what it has logged from the Trainer in the hooks at the end of an epoch."""
 
     def log(self, name: str, value: Any, **options: Any) -> None:
         super().log(f"my/{name}" if name != "val_loss" else name, value, **options)
@@ -82,27 +82,23 @@ class OwnLog(Plain):
         self.log("other", self.loss(batch) * 2, on_step=True, on_epoch=True)
         self.log("most", self.loss(batch), reduce_fx="max")
 
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        assert self.trainer.callback_metrics["my/loss"] > 0
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("twice", 2 * self.trainer.callback_metrics["val_loss"])
+
 
 class Returned(Plain):
     """Returns its score instead of logging it."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         return {"val_loss": self.loss(batch), "batch": batch_idx}
-
-
-class ReadsBack(Plain):
-    """Reads what it has logged from the Trainer, in the hooks at the end of an epoch."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = self.loss(batch)
-        self.log("train_loss", loss, on_epoch=True)
-        return loss
-
-    def on_train_epoch_end(self) -> None:
-        assert self.trainer.callback_metrics["train_loss"] > 0
-
-    def on_validation_epoch_end(self) -> None:
-        self.log("val_twice", 2 * self.trainer.callback_metrics["val_loss"])
 
 
 class MetricsWatched(Metrics):
@@ -146,7 +142,6 @@ CASES = {
     "computed_by_hand": Case(ComputedByHand, bare=True),
     "reductions": Case(Reductions, bare=True),
     "own_log": Case(OwnLog),
-    "reads_back": Case(ReadsBack, bare=True),
     "metrics_watched": Case(MetricsWatched, validates=True, epochs=4),
     "returned": Case(Returned, bare=True),
     "own_metric": Case(OwnMetric, bare=True),

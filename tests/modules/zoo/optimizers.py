@@ -14,8 +14,6 @@ from tests.modules.zoo.base import Case, Plain
 
 
 class Configured(Plain):
-    """Takes its `configure_optimizers` as an argument."""
-
     def __init__(self, configure: Callable[[Configured], Any]) -> None:
         super().__init__()
         self._configure = configure
@@ -25,39 +23,29 @@ class Configured(Plain):
 
 
 def configured(configure: Callable[[Configured], Any]) -> Callable[[], Configured]:
-    """Return what builds a module with these optimizers."""
     return lambda: Configured(configure)
 
 
-def sgd(module: Plain, lr: float = 0.2) -> SGD:
-    """Return SGD with momentum, which has a state that schedules can be told apart by."""
-    return SGD(module.parameters(), lr=lr, momentum=0.5)
+def sgd(module: Plain) -> SGD:
+    return SGD(module.parameters(), lr=0.2, momentum=0.5)
 
 
 def scheduled(schedule: Callable[[Optimizer], Any], **options: Any) -> Callable[[], Configured]:
     """Return what builds a module with SGD and a schedule in Lightning's dict form."""
 
     def configure(module: Configured) -> Any:
-        optimizer = sgd(module, module.lr if hasattr(module, "lr") else 0.2)
+        optimizer = sgd(module)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule(optimizer), **options}}
 
     return configured(configure)
 
 
 def two_groups(module: Plain) -> AdamW:
-    """Return one optimizer whose groups differ."""
     first, last = list(module.net[0].parameters()), list(module.net[2].parameters())
     return AdamW([{"params": first, "lr": 0.01, "weight_decay": 0.1}, {"params": last}], lr=0.03)
 
 
-def lists(module: Plain) -> Any:
-    """Return the two lists of optimizers and schedulers."""
-    optimizer = sgd(module)
-    return [optimizer], [schedules.StepLR(optimizer, step_size=1, gamma=0.3)]
-
-
 def list_of_dicts(module: Plain) -> Any:
-    """Return two lists, the second with two schedules in dict form."""
     optimizer = sgd(module)
     by_step = {"scheduler": schedules.ExponentialLR(optimizer, 0.9), "interval": "step", "frequency": 2}
     return [optimizer], [by_step, schedules.StepLR(optimizer, 1, gamma=0.5)]
@@ -72,14 +60,12 @@ def one_cycle(module: Plain) -> Any:
 
 
 def plateau(module: Plain) -> Any:
-    """Return a schedule that watches what local training logs."""
     optimizer = sgd(module)
     schedule = schedules.ReduceLROnPlateau(optimizer, factor=0.3, patience=0, threshold=10.0)
     return {"optimizer": optimizer, "lr_scheduler": schedule, "monitor": "train_loss"}
 
 
 def tensor_rate(module: Plain) -> Any:
-    """Return an optimizer whose learning rate is a tensor, and a schedule that changes it in place."""
     optimizer = Adam(module.parameters(), lr=torch.tensor(0.03), foreach=False)
     return [optimizer], [{"scheduler": schedules.ExponentialLR(optimizer, 0.7), "interval": "step"}]
 
@@ -114,19 +100,17 @@ def watching_validation(module: Plain) -> Any:
 
 
 def sequential(optimizer: Optimizer) -> Any:
-    """Return a warm-up and a decay, one after the other."""
     parts = [schedules.LinearLR(optimizer, 0.1, total_iters=3), schedules.CosineAnnealingLR(optimizer, T_max=8)]
     return schedules.SequentialLR(optimizer, parts, milestones=[3])
 
 
 def chained(optimizer: Optimizer) -> Any:
-    """Return two schedules that act at once."""
     parts = [schedules.ConstantLR(optimizer, 0.2, total_iters=2), schedules.ExponentialLR(optimizer, 0.9)]
     return schedules.ChainedScheduler(parts, optimizer)
 
 
 class Manual(Plain):
-    """Manual optimisation with one optimizer, and a schedule that is stepped on the last batch of an epoch."""
+    """Steps optimizer and schedule by hand on every third batch, and leaves gradients behind at the end of training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,28 +118,16 @@ class Manual(Plain):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         optimizer = self.optimizers()
-        loss = self.loss(batch)
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        self.clip_gradients(optimizer, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
-        optimizer.step()
-        if self.trainer.is_last_batch:
+        self.manual_backward(self.loss(batch) / 3)
+        if (batch_idx + 1) % 3 == 0:
+            self.clip_gradients(optimizer, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
+            optimizer.step()
+            optimizer.zero_grad()
             self.lr_schedulers().step()
 
     def configure_optimizers(self) -> Any:
         optimizer = sgd(self)
         return [optimizer], [schedules.StepLR(optimizer, 1, gamma=0.3)]
-
-
-class ManualAccumulation(Manual):
-    """Steps every third batch and leaves gradients behind at the end of a client's training."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer = self.optimizers()
-        self.manual_backward(self.loss(batch) / 3)
-        if (batch_idx + 1) % 3 == 0:
-            optimizer.step()
-            optimizer.zero_grad()
 
 
 class Gan(Plain):
@@ -204,8 +176,6 @@ CASES = {
     "one_cycle": Case(configured(one_cycle)),
     "one_cycle_accumulated": Case(configured(one_cycle), trainer={"accumulate_grad_batches": 3}),
     "plateau": Case(configured(plateau), epochs=4),
-    "plateau_of_validation": Case(configured(watching_validation), validates=True, epochs=5),
     "manual": Case(Manual, bare=False),
-    "manual_accumulation": Case(ManualAccumulation, bare=False),
     "gan": Case(Gan, bare=False),
 }
