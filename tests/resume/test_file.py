@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import (
-    FedAvg,
-    FederatedLoop,
-    FedEx,
-    FedProx,
-    Fixed,
-    Float,
-    Iid,
-    RandomSearch,
-    SearchSpace,
-)
+from lightning_fedhpo import FedAvg, FederatedLoop, FedEx, FedProx, Fixed, Float, Iid, RandomSearch, SearchSpace
 from lightning_fedhpo.data import FederatedData
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
+from tests.fits import fit
 from tests.resume.cases import LIGHTNING_SAYS, plain
 
 pytestmark = LIGHTNING_SAYS
@@ -34,23 +26,18 @@ pytestmark = LIGHTNING_SAYS
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a plain run."""
-    tmp_path = tmp_path_factory.mktemp("saved")
-    fed = FederatedLoop(cohort=3, executor="sequential")
-    trainer = quiet_trainer(1, fed, ModelCheckpoint(tmp_path, save_last=True), enable_checkpointing=True)
-    trainer.fit(ToyModule(), datamodule=toy_data())
-    return tmp_path / "last.ckpt"
+    folder = tmp_path_factory.mktemp("saved")
+    fit(1, ModelCheckpoint(folder, save_last=True))
+    return folder / "last.ckpt"
 
 
-def _resume(path: Path, *callbacks: Any, module: Any = None, data: Any = None, **loop: Any) -> None:
-    trainer = quiet_trainer(3, FederatedLoop(**({"cohort": 3, "executor": "sequential"} | loop)), *callbacks)
-    trainer.fit(module or ToyModule(), datamodule=data or toy_data(), ckpt_path=path)
-
-
-def _untouched(path: Path, module: nn.Module, attempt: Callable[[], None]) -> None:
-    """Run an attempt that fails, and see that neither file nor module took harm."""
-    bytes_before, weights = path.read_bytes(), plain(module.state_dict())
-    attempt()
-    assert path.read_bytes() == bytes_before
+@contextmanager
+def refused(path: Path, module: nn.Module, message: str) -> Iterator[None]:
+    """See that a resume is refused, and that neither file nor module takes harm."""
+    before, weights = path.read_bytes(), plain(module.state_dict())
+    with pytest.raises((ValueError, MisconfigurationException), match=message):
+        yield
+    assert path.read_bytes() == before
     assert plain(module.state_dict()) == weights
     assert "on_load_checkpoint" not in vars(module)
 
@@ -71,41 +58,38 @@ def _untouched(path: Path, module: nn.Module, attempt: Callable[[], None]) -> No
 )
 def test_a_checkpoint_of_another_run_is_refused(callbacks: Any, options: Any, message: str, saved: Path) -> None:
     module = ToyModule()
-
-    def attempt() -> None:
-        with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*{message}.*Resume with the same settings"):
-            _resume(saved, *callbacks, module=module, **options)
-
-    _untouched(saved, module, attempt)
+    with refused(saved, module, rf"(?s)belongs to another run:.*{message}.*Resume with the same settings"):
+        fit(3, *callbacks, module=module, path=saved, **options)
 
 
 def _space(high: float = 1.0) -> SearchSpace:
     return SearchSpace(client={"lr": Float(1e-3, high, log=True)}, server={"momentum": Float(0.0, 0.9)})
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a search with a tuner."""
+    folder = tmp_path_factory.mktemp("searched")
+    fit(2, RandomSearch(_space(), 4, 2), FedEx(_space(), configs=3), ModelCheckpoint(folder, save_last=True))
+    return folder / "last.ckpt"
+
+
 @pytest.mark.parametrize(
     ("others", "message"),
     [
         (
-            lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(0.5), configs=3)],
-            "tuner.space.client.lr.high: 1.0 there",
+            lambda: [RandomSearch(_space(), 4, 2), FedEx(_space(0.5), configs=3)],
+            "tuner.space.client.lr.high: 1.0",
         ),
-        (lambda: [RandomSearch(_space(), 8, 4), FedEx(_space(), configs=4)], "tuner.configs.0: 3 there, 4 here"),
-        (
-            lambda: [RandomSearch(_space(0.5), 8, 4), FedEx(_space(), configs=3)],
-            "search.space.client.lr.high: 1.0",
-        ),
-        (lambda: [RandomSearch(_space(), 12, 4), FedEx(_space(), configs=3)], "search.budget: 8 there, 12 here"),
+        (lambda: [RandomSearch(_space(), 4, 2), FedEx(_space(), configs=4)], "tuner.configs.0: 3 there, 4 here"),
+        (lambda: [RandomSearch(_space(0.5), 4, 2), FedEx(_space(), configs=3)], "search.space.client.lr.high: 1.0"),
+        (lambda: [RandomSearch(_space(), 6, 2), FedEx(_space(), configs=3)], "search.budget: 4 there, 6 here"),
         (lambda: [FedEx(_space(), configs=3)], "search: .* there, None here"),
     ],
 )
-def test_another_space_tuner_or_search_is_refused(others: Any, message: str, tmp_path: Path) -> None:
-    keep = ModelCheckpoint(tmp_path, save_last=True)
-    parts = [FederatedLoop(cohort=3, executor="sequential"), RandomSearch(_space(), 8, 4), FedEx(_space(), configs=3)]
-    quiet_trainer(4, *parts, keep, enable_checkpointing=True).fit(ToyModule(), datamodule=toy_data())
-    fresh = quiet_trainer(4, FederatedLoop(cohort=3, executor="sequential"), *others())
+def test_another_space_tuner_or_search_is_refused(others: Any, message: str, searched: Path) -> None:
     with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*{message}"):
-        fresh.fit(ToyModule(), datamodule=toy_data(), ckpt_path=tmp_path / "last.ckpt")
+        fit(2, *others(), path=searched)
 
 
 class Wider(ToyModule):
@@ -125,50 +109,32 @@ class Wider(ToyModule):
 )
 def test_a_checkpoint_of_another_module_is_refused(module: Any, message: str, saved: Path) -> None:
     other = module()
-    data = toy_data()
-
-    def attempt() -> None:
-        with pytest.raises(ValueError, match=rf"of another module than this .*{message}"):
-            _resume(saved, module=other, data=data)
-
-    _untouched(saved, other, attempt)
+    with refused(saved, other, rf"of another module than this .*{message}"):
+        fit(3, module=other, path=saved)
 
 
 def test_a_checkpoint_of_a_plain_lightning_run_is_refused(tmp_path: Path) -> None:
-    module = ToyModule()
     loader = DataLoader(TensorDataset(*toy_tensors(16)), batch_size=8)
     trainer = quiet_trainer(1, ModelCheckpoint(tmp_path, save_last=True), enable_checkpointing=True)
-    trainer.fit(module, loader, loader)
+    trainer.fit(ToyModule(), loader, loader)
     fresh = ToyModule()
-
-    def attempt() -> None:
-        with pytest.raises(MisconfigurationException, match=r"not written by a federated run.*before `fit`"):
-            _resume(tmp_path / "last.ckpt", module=fresh)
-
-    _untouched(tmp_path / "last.ckpt", fresh, attempt)
+    with refused(tmp_path / "last.ckpt", fresh, r"not written by a federated run.*before `fit`"):
+        fit(3, module=fresh, path=tmp_path / "last.ckpt")
 
 
 def test_a_file_of_weights_only_is_refused(tmp_path: Path) -> None:
-    keep = ModelCheckpoint(tmp_path, save_last=True, save_weights_only=True)
-    trainer = quiet_trainer(1, FederatedLoop(cohort=3, executor="sequential"), keep, enable_checkpointing=True)
-    trainer.fit(ToyModule(), datamodule=toy_data())
+    fit(1, ModelCheckpoint(tmp_path, save_last=True, save_weights_only=True))
     fresh = ToyModule()
-
-    def attempt() -> None:
-        with pytest.raises(MisconfigurationException, match="holds weights only"):
-            _resume(tmp_path / "last.ckpt", module=fresh)
-
-    _untouched(tmp_path / "last.ckpt", fresh, attempt)
+    with refused(tmp_path / "last.ckpt", fresh, "holds weights only"):
+        fit(3, module=fresh, path=tmp_path / "last.ckpt")
 
 
 def test_after_a_refusal_loop_and_module_start_anew(saved: Path) -> None:
-    fed, module = FederatedLoop(cohort=3, seed=1), ToyModule()
+    fed, module = FederatedLoop(cohort=3, seed=1, executor="sequential"), ToyModule()
     with pytest.raises(ValueError, match="seed"):
-        quiet_trainer(2, fed).fit(module, datamodule=toy_data(), ckpt_path=saved)
-    quiet_trainer(2, fed).fit(module, datamodule=toy_data())  # the first one keeps what it has read from the file
-    expected = FederatedLoop(cohort=3, seed=1)
-    quiet_trainer(2, expected).fit(ToyModule(), datamodule=toy_data())
-    assert fed.result.history == expected.result.history
+        fit(2, fed=fed, module=module, path=saved)
+    fit(2, fed=fed, module=module)  # the first one keeps what it has read from the file
+    assert fed.result.history == toy_run(2, seed=1)[0].result.history
 
 
 def test_the_modules_own_hook_may_translate_an_older_checkpoint(tmp_path: Path, saved: Path) -> None:
@@ -181,4 +147,4 @@ def test_the_modules_own_hook_may_translate_an_older_checkpoint(tmp_path: Path, 
             tensors = checkpoint["state_dict"]
             checkpoint["state_dict"] = {name.removeprefix("old."): tensor for name, tensor in tensors.items()}
 
-    _resume(tmp_path / "old.ckpt", module=Translates())
+    fit(3, module=Translates(), path=tmp_path / "old.ckpt")

@@ -10,20 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_fedhpo import (
-    FederatedData,
-    FederatedLoop,
-    Float,
-    Natural,
-    Search,
-    SearchSpace,
-)
+from lightning_fedhpo import FederatedData, FederatedLoop, Float, Natural, Search, SearchSpace
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.searches.base import Draft
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_tensors
+from tests.fits import fit, same
 from tests.resume.cases import LIGHTNING_SAYS
-from tests.runs import PLAIN, fedhpo, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 pytestmark = [
     *LIGHTNING_SAYS,
@@ -43,11 +36,11 @@ def _data(sick: Collection[int] = (), split: str = "train") -> FederatedData:
     return data
 
 
-def _fit(module: Any, data: FederatedData, *callbacks: Any, rounds: int = 5, path: Any = None, **loop: Any) -> Any:
+def _fit(module: Any, data: FederatedData, *callbacks: Any, rounds: int = 5, **loop: Any) -> tuple[FederatedLoop, str]:
+    """Fit; return the loop and what ended the run, if it diverged."""
     fed = FederatedLoop(**({"cohort": CLIENTS, "executor": "sequential"} | loop))
-    trainer = quiet_trainer(rounds, fed, *callbacks, enable_checkpointing=any(callbacks))
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=path)
+        fit(rounds, *callbacks, module=module, data=data, fed=fed)
     except DivergedError as error:
         return fed, str(error)
     return fed, ""
@@ -60,7 +53,7 @@ def test_data_that_is_not_finite_is_named(executor: Any) -> None:
     assert "no client of round 0 came back with a loss and weights that are finite" in said
     assert "the data is at fault. All 4 clients (clients 0, 1, 2, 3)" in said
     assert len(fed.result.history) == 1
-    assert all(torch.equal(one, two) for one, two in zip(module.parameters(), ToyModule().parameters(), strict=True))
+    assert same(module, ToyModule())
 
 
 def test_validation_examples_count_where_they_are_scored() -> None:
@@ -68,53 +61,36 @@ def test_validation_examples_count_where_they_are_scored() -> None:
     assert not _fit(ToyModule(), _data(range(CLIENTS), "val"), monitor=None)[1]
 
 
-class Logarithm(ToyModule):
-    """Takes the logarithm of zero."""
+class Explodes(ToyModule):
+    """Has a loss, a gradient or a score that is not finite, in some rounds."""
+
+    def __init__(self, what: str, *rounds: int) -> None:
+        super().__init__()
+        self.what, self.rounds = what, rounds
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return super().training_step(batch, batch_idx) + self.net(batch[0]).mul(0).log().mean()
-
-
-class Root(ToyModule):
-    """Has a finite loss whose gradient is infinity times zero."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return super().training_step(batch, batch_idx) + self.net(batch[0]).mul(0).sqrt().mean()
-
-
-class Score(ToyModule):
-    """Has a score that is nan."""
+        loss, zero = super().training_step(batch, batch_idx), self.net(batch[0]).mean() * 0
+        if self._trainer is None or self.trainer.current_epoch not in self.rounds:
+            return loss
+        # The gradient of the root is infinity times zero.
+        return loss + (zero.log() if self.what == "loss" else zero.sqrt() if self.what == "gradient" else zero)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", (self(batch[0]).mean() * 0 - 1).log())
+        self.log("val_loss", self.net(batch[0]).mean() * (math.nan if self.what == "score" else 1))
 
 
-@pytest.mark.parametrize("kind", [Logarithm, Root, Score])
-def test_a_loss_that_is_not_finite_is_named(kind: Any) -> None:
-    assert "the loss is at fault. Client" in _fit(kind(), _data())[1]
+@pytest.mark.parametrize("what", ["loss", "gradient", "score"])
+def test_a_loss_that_is_not_finite_is_named(what: str) -> None:
+    assert "the loss is at fault. Client" in _fit(Explodes(what, 0), _data())[1]
 
 
 def test_a_rate_that_is_too_high_is_named_with_its_value() -> None:
     said = _fit(ToyModule(lr=1e30), _data())[1]
-    assert "round 0" in said
-    assert "the rate is at fault" in said
-    assert "has lr=1e+30: lower it" in said
-
-
-class Explodes(ToyModule):
-    """Has an infinite loss in some rounds."""
-
-    def __init__(self, *rounds: int) -> None:
-        super().__init__()
-        self.rounds = rounds
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        explodes = self._trainer is not None and self.trainer.current_epoch in self.rounds
-        return super().training_step(batch, batch_idx) * (math.inf if explodes else 1.0)
+    assert all(part in said for part in ("round 0", "the rate is at fault", "has lr=1e+30: lower it"))
 
 
 def test_three_rounds_in_a_row_end_a_run_that_has_trained() -> None:
-    fed, said = _fit(Explodes(1, 2, 4, 5, 7, 8, 9), _data(), rounds=12)
+    fed, said = _fit(Explodes("loss", 1, 2, 4, 5, 7, 8, 9), _data(), rounds=12)
     assert "no client of the last 3 rounds came back" in said
     assert "a rate, the clients' or the server's (lr=1.0), is at fault" in said
     assert fed.result.history["round"] == list(range(10))

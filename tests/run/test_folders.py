@@ -11,7 +11,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.run.folders import obstacle
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.fits import fit
 
 
 def test_folders_that_are_there_or_can_be_made(tmp_path: Path) -> None:
@@ -36,7 +36,6 @@ def test_checkpoints_that_cannot_be_written_are_found_before_the_first_round(tmp
     saving = ModelCheckpoint(dirpath=folder if given == "dirpath" else None)
     root = folder if given == "default_root_dir" else tmp_path
     fed = FederatedLoop(cohort=2, executor="sequential")
-    trainer = quiet_trainer(1, fed, saving, enable_checkpointing=True, default_root_dir=root)
     with pytest.raises(MisconfigurationException, match="file is a file; choose a folder that can be written to"):
-        trainer.fit(ToyModule(), datamodule=toy_data())
+        fit(1, saving, fed=fed, trainer={"default_root_dir": root})
     assert not fed.arms

@@ -10,7 +10,8 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, SearchSpace
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_tensors
+from tests.fits import fit
 from tests.resume.cases import LIGHTNING_SAYS, plain
 
 pytestmark = LIGHTNING_SAYS
@@ -30,7 +31,7 @@ class Module(ToyModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=self.gamma)]
 
 
-def _fit(rounds: int, *callbacks: Any, ckpt_path: Any = None, **changed: Any) -> tuple[FederatedLoop, Module]:
+def _fit(rounds: int, *callbacks: Any, path: Any = None, **changed: Any) -> tuple[FederatedLoop, Module]:
     """Run with some settings changed: of the module, the data, the loop or the Trainer."""
 
     def chosen(*names: str) -> dict[str, Any]:
@@ -40,14 +41,11 @@ def _fit(rounds: int, *callbacks: Any, ckpt_path: Any = None, **changed: Any) ->
     own = chosen("batch_size", "eval_batch_size")
     data = FederatedData(toy_tensors(240), Iid(8), **({"batch_size": 8} | own))
     options = chosen("on_difference", "log_arms", "verify", "executor", "evaluate_at")
-    fed = FederatedLoop(cohort=3, **({"executor": "sequential"} | options))
-    trainer = quiet_trainer(rounds, fed, *callbacks, **changed)
-    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
+    fed, _, _ = fit(rounds, *callbacks, module=module, data=data, path=path, trainer=changed, **options)
     return fed, module
 
 
-def _space() -> SearchSpace:
-    return SearchSpace(client={"lr": Float(0.01, 0.5, log=True)})
+KEPT = {"weight_decay": 0.01, "dropout": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +53,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a run's first round."""
     folder = tmp_path_factory.mktemp("saved")
     keep = ModelCheckpoint(folder, save_last=True)
-    _fit(1, keep, enable_checkpointing=True, weight_decay=0.01, dropout=0.1)
+    _fit(1, keep, **KEPT)
     return folder / "last.ckpt"
-
-
-KEPT = {"weight_decay": 0.01, "dropout": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -78,12 +73,12 @@ KEPT = {"weight_decay": 0.01, "dropout": 0.1}
 )
 def test_what_would_be_another_run_is_refused_with_both_values(changed: Any, message: str, saved: Path) -> None:
     with pytest.raises(ValueError, match=rf"(?s)belongs to another run:.*- {message}.*on_difference='warn'"):
-        _fit(2, ckpt_path=saved, **(KEPT | changed))
+        _fit(2, path=saved, **(KEPT | changed))
 
 
 def test_what_does_not_change_the_run_may_differ(saved: Path) -> None:
     free = {"log_arms": "all", "verify": False, "executor": "auto", "evaluate_at": [2], "enable_progress_bar": True}
-    fed, _ = _fit(3, ckpt_path=saved, limit_test_batches=1, **KEPT, **free)
+    fed, _ = _fit(3, path=saved, limit_test_batches=1, **KEPT, **free)
     assert fed.result.ledger["rounds"] == 3
 
 
@@ -91,27 +86,23 @@ def test_a_difference_goes_on_with_a_warning_where_that_is_wished(saved: Path) -
     """The new rate is in force: a rate of zero moves nothing any more."""
     before = torch.load(saved, weights_only=True)["state_dict"]
     with pytest.warns(UserWarning, match=r"(?s)another run:\n- optimizers.*lr: 0.1 there, 0.0 here.*all the same"):
-        fed, module = _fit(2, ckpt_path=saved, on_difference="warn", **KEPT, lr=0.0)
+        fed, module = _fit(2, path=saved, on_difference="warn", **KEPT, lr=0.0)
     assert fed.result.jobs["lr"] == [0.1] * 3 + [0.0] * 3
     assert plain(module.state_dict()) == plain(before)
 
 
-def _tuned(rounds: int, tuner: Any, *callbacks: Any, module: Any = None, path: Any = None, **loop: Any) -> Any:
-    fed = FederatedLoop(cohort=3, executor="sequential", **loop)
-    trainer = quiet_trainer(rounds, fed, tuner, *callbacks, enable_checkpointing=bool(callbacks))
-    trainer.fit(module or ToyModule(), datamodule=toy_data(), ckpt_path=path)
-    return fed
-
-
 def test_a_missing_state_of_the_tuner_is_no_state(tmp_path: Path) -> None:
-    _tuned(2, FedEx(_space(), configs=3), ModelCheckpoint(tmp_path, save_last=True))
+    def tuner() -> FedEx:
+        return FedEx(SearchSpace(client={"lr": Float(0.01, 0.5, log=True)}), configs=3)
+
+    fit(2, tuner(), ModelCheckpoint(tmp_path, save_last=True))
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
     del checkpoint["callbacks"]["FedEx"]
     torch.save(checkpoint, tmp_path / "without.ckpt")
     with pytest.raises(ValueError, match="FedEx: no state there, one is needed here"):
-        _tuned(3, FedEx(_space(), configs=3), path=tmp_path / "without.ckpt")
+        fit(3, tuner(), path=tmp_path / "without.ckpt")
     with pytest.warns(UserWarning, match="FedEx: no state there"):
-        fed = _tuned(3, FedEx(_space(), configs=3), path=tmp_path / "without.ckpt", on_difference="warn")
+        fed, _, _ = fit(3, tuner(), path=tmp_path / "without.ckpt", on_difference="warn")
     assert fed.result.ledger["rounds"] == 3
 
 
@@ -129,8 +120,8 @@ def test_what_is_tuned_does_not_count_as_the_modules_own(tmp_path: Path) -> None
 
     module = Smooths()
     best = {"dropout": 0.3, "hparams.smoothing": 0.2}
-    _tuned(1, Fixed(client=best), ModelCheckpoint(tmp_path, save_last=True), module=module)
+    fit(1, Fixed(best), ModelCheckpoint(tmp_path, save_last=True), module=module)
     assert module.hparams["smoothing"] == 0.2
     assert module.net[2].p == 0.3
-    fed = _tuned(2, Fixed(client=best), module=module, path=tmp_path / "last.ckpt")
+    fed, _, _ = fit(2, Fixed(best), module=module, path=tmp_path / "last.ckpt")
     assert fed.result.ledger["rounds"] == 2

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo import FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.testing import ToyModule, toy_run
+from tests.fits import fit
 
 SPACE = SearchSpace(
     client={"lr": Float(1e-3, 0.5, log=True), "epochs": Int(1, 3)}, server={"lr": Float(0.3, 1.0, log=True)}
@@ -17,8 +18,8 @@ BYTES = 4 * (6 * 8 + 8 + 8 * 3 + 3)  # the toy's two layers, in single precision
 
 @pytest.mark.parametrize("before", [False, True])
 def test_every_count_follows_from_the_jobs(before: bool) -> None:
-    search = SuccessiveHalving(SPACE, eta=2, eliminations=2, budget=40, max_rounds=16)
-    fed, _, _ = toy_run(16, search, FedEx(SPACE, configs=4), score_before=before)
+    search = SuccessiveHalving(SPACE, eta=2, eliminations=1, budget=6, max_rounds=4)
+    fed, _, _ = toy_run(4, search, FedEx(SPACE, configs=4), score_before=before)
     jobs = list(fed.result.jobs)
     assert fed.result.ledger == {
         "rounds": len({(row["round"], row["arm"]) for row in jobs}),
@@ -39,7 +40,5 @@ def test_a_client_that_fails_has_received_the_model_and_sent_nothing() -> None:
                 raise RuntimeError("no")
             super().validation_step(batch, batch_idx)
 
-    fed = FederatedLoop(cohort=3, on_error="drop")
-    quiet_trainer(2, fed).fit(Breaks(), datamodule=toy_data())
-    ledger = fed.result.ledger
+    ledger = fit(2, module=Breaks(), on_error="drop")[0].result.ledger
     assert (ledger["client_updates"], ledger["bytes_down"], ledger["bytes_up"]) == (6, 6 * BYTES, 3 * BYTES)

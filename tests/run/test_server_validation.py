@@ -11,10 +11,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import FederatedLoop, FedEx, Float, Iid, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FedEx, Float, Iid, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
+from tests.fits import fit
 
 OTHERS = toy_tensors(50, seed=0)
 
@@ -24,8 +25,7 @@ class ByHand(Callback):
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.x, self.y = x, y
-        self.losses: list[float] = []
-        self.seen: list[float] = []
+        self.losses, self.seen = list[float](), list[float]()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         with torch.no_grad():
@@ -39,8 +39,7 @@ class ByHand(Callback):
 @pytest.mark.parametrize("given", [OTHERS, TensorDataset(*OTHERS), DataLoader(TensorDataset(*OTHERS), batch_size=7)])
 def test_the_score_is_that_of_the_new_global_model(given: Any, executor: Any) -> None:
     by_hand = ByHand(*OTHERS)
-    fed = FederatedLoop(cohort=3, target="server", server_data=given, executor=executor)
-    quiet_trainer(3, fed, by_hand).fit(ToyModule(dropout=0.2), datamodule=toy_data())
+    fed, _, _ = fit(3, by_hand, module=ToyModule(dropout=0.2), target="server", server_data=given, executor=executor)
     history = fed.result.history
     assert history["score"] == pytest.approx(by_hand.losses, rel=1e-5)
     assert history["val/val_loss_server"] == history["score"]
@@ -59,17 +58,15 @@ def test_a_part_of_the_training_examples_is_held_out() -> None:
     again, other = (toy_data(clients=4, examples=200, server_fraction=0.25, seed=seed) for seed in (0, 1))
     assert (again.fingerprint() == data.fingerprint(), other.fingerprint() == data.fingerprint()) == (True, False)
     assert toy_data().server is None
-    fed = FederatedLoop(cohort=2, target="server", executor="sequential")
     by_hand = ByHand(*(tensor[sorted(server)] for tensor in toy_tensors(200)))
-    quiet_trainer(2, fed, by_hand).fit(ToyModule(), datamodule=data)
+    fed, _, _ = fit(2, by_hand, data=data, cohort=2, target="server")
     assert fed.result.history["score"] == pytest.approx(by_hand.losses, rel=1e-5)
 
 
 def test_searches_go_by_it() -> None:
     space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True)}, server={"lr": Float(0.1, 1.0)})
     search = SuccessiveHalving(space, eta=2, eliminations=1, budget=6, max_rounds=4)
-    fed = FederatedLoop(cohort=3, target="server", monitor="val_acc", mode="max", executor="sequential")
-    quiet_trainer(4, fed, search).fit(ToyModule(), datamodule=toy_data(server_fraction=0.2))
+    fed, _, _ = fit(4, search, data=toy_data(server_fraction=0.2), target="server", monitor="val_acc", mode="max")
     rung = [row for row in fed.result.history if row["round"] == search.rungs[0] - 1]
     worst = min(rung, key=lambda row: (row["val/val_acc_server"], -row["arm"]))
     assert fed.result.arms[worst["arm"]]["eliminated_at"] == search.rungs[0]
@@ -77,38 +74,28 @@ def test_searches_go_by_it() -> None:
 
 def test_clients_need_no_validation_examples() -> None:
     data = toy_data(fractions=(1.0, 0.0, 0.0), server_fraction=0.1)
-    fed = FederatedLoop(cohort=3, target="server", executor="sequential")
-    quiet_trainer(2, fed).fit(ToyModule(), datamodule=data)
+    fed, _, _ = fit(2, data=data, target="server")
     assert fed.result.ledger["evaluations"] == 0
     assert len(fed.result.history["score"]) == 2
     learns = FedEx(SearchSpace(client={"lr": Float(1e-3, 1.0, log=True)}), configs=3)
     with pytest.raises(MisconfigurationException, match="FedEx learns from clients' scores, and no client has"):
-        quiet_trainer(2, FederatedLoop(cohort=3, target="server"), learns).fit(ToyModule(), datamodule=data)
+        fit(2, learns, data=data, target="server")
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
         ({"target": "server"}, MisconfigurationException, "pass FederatedLoop\\(server_data="),
-        (
-            {"target": "server", "server_data": OTHERS, "monitor": "val_other"},
-            ValueError,
-            "on the server's examples: val_loss",
-        ),
+        ({"target": "server", "server_data": OTHERS, "monitor": "val_x"}, ValueError, "server's examples: val_loss"),
         ({"target": "server", "monitor": None}, ValueError, "names a score"),
         ({"target": "server", "server_data": iter(())}, TypeError, "map-style"),
         ({"target": "server", "server_data": [DataLoader(OTHERS)]}, TypeError, "one data set or one DataLoader"),
-        (
-            {"target": "server", "server_data": TensorDataset(torch.ones(0, 4))},
-            ValueError,
-            "`server_data` must have ex",
-        ),
+        ({"target": "server", "server_data": TensorDataset(torch.ones(0, 4))}, ValueError, "`server_data` must have"),
     ],
 )
 def test_what_cannot_be_is_found_before_the_first_round(options: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
-        fed = FederatedLoop(cohort=3, executor="sequential", **options)
-        quiet_trainer(1, fed).fit(ToyModule(), datamodule=toy_data(fractions=(1.0, 0.0, 0.0)))
+        fit(1, data=toy_data(fractions=(1.0, 0.0, 0.0)), **options)
 
 
 def test_fractions_that_cannot_be() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,13 @@ import pytest
 from lightning.pytorch import Callback, Trainer
 
 from lightning_fedhpo import Choice, FedAvg, FederatedLoop, FedPop, FedTune, Float, RandomSearch, SearchSpace
-from lightning_fedhpo.run.trajectory import owners, read_trajectory, trajectory_of, write_trajectory
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+from lightning_fedhpo.run.trajectory import owners, read_trajectory, write_trajectory
+from tests.fits import fit
 
 SPACE = SearchSpace(
     client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9)},
     server={"lr": Float(0.3, 1.0, log=True), "momentum": Float(0.0, 0.5)},
 )
-
-
-def evolved(*callbacks: Callback, arms: int = 6, rounds: int = 6, seed: int = 0) -> FederatedLoop:
-    """Run a population whose cohorts train with one configuration each."""
-    fed = FederatedLoop(FedAvg(decay=0.01), cohort=3, executor="sequential", seed=seed)
-    search = RandomSearch(SPACE, budget=arms * rounds, max_rounds=rounds)
-    tuner = FedPop(SPACE, levels=["g"], interval=1, rho=2)
-    quiet_trainer(rounds, fed, search, tuner, *callbacks).fit(ToyModule(), datamodule=toy_data())
-    return fed
 
 
 def test_owners_through_two_generations() -> None:
@@ -37,11 +28,13 @@ def test_owners_through_two_generations() -> None:
 
 
 def test_it_is_what_the_best_arm_and_its_ancestors_trained_with() -> None:
-    fed = evolved(seed=2)
+    fed = FederatedLoop(FedAvg(decay=0.01), cohort=3, executor="sequential", seed=2)
+    search = RandomSearch(SPACE, budget=20, max_rounds=5)
+    fit(5, search, FedPop(SPACE, levels=["g"], interval=1, rho=2), fed=fed)
     history = {(row["round"], row["arm"]): row for row in fed.result.history}
     jobs = list(fed.result.jobs)
     owner, owned = fed.result.best_arm, []
-    for number in reversed(range(6)):
+    for number in reversed(range(5)):
         owned.insert(0, owner)
         if number:
             owner = history[number - 1, owner]["fedpop/parent"]
@@ -56,34 +49,25 @@ def test_it_is_what_the_best_arm_and_its_ancestors_trained_with() -> None:
         assert row["server"] == {**columns, "decay": 0.01}, "what nobody tunes is in it, too"
         assert set(row["client"]) == set(SPACE.client)
     assert trajectory[-1]["client"] == {name: fed.result.best["client"][name] for name in SPACE.client}
-    assert len({row["client"]["lr"] for row in trajectory}) == len(set(owned)), "a copy has values of its own"
-
-
-class Stops(Callback):
-    """Is Ctrl-C in a round's last job, when other arms have been aggregated."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def on_train_batch_start(self, trainer: Trainer, module: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.current_epoch == self.number and batch_idx == 17:
-            raise ZeroDivisionError("of somebody else's")
+    stays = 1 + sum(one != other for one, other in pairwise(owned))
+    assert len({row["client"]["lr"] for row in trajectory}) == stays, "a copy has values of its own"
 
 
 def test_an_interrupted_round_is_not_in_it() -> None:
-    number = 2
+    class Stops(Callback):
+        def on_train_batch_start(self, trainer: Trainer, module: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.current_epoch == 2 and batch_idx == 5:  # the last job, when the other arm has been aggregated
+                raise ZeroDivisionError("of somebody else's")
+
     fed = FederatedLoop(cohort=3, executor="sequential")
-    search = RandomSearch(SPACE, budget=36, max_rounds=6)
     with pytest.raises(ZeroDivisionError):
-        quiet_trainer(6, fed, search, Stops(number)).fit(ToyModule(), datamodule=toy_data())
-    assert max(arm.rounds for arm in fed.arms) == number + 1, "an arm is done for good"
-    assert [row["round"] for row in fed.result.trajectory] == list(range(number))
+        fit(4, RandomSearch(SPACE, budget=8, max_rounds=4), Stops(), fed=fed)
+    assert max(arm.rounds for arm in fed.arms) == 3, "an arm is done for good"
+    assert [row["round"] for row in fed.result.trajectory] == [0, 1]
 
 
 def test_every_clients_own_configuration(tmp_path: Path) -> None:
-    fed = FederatedLoop(cohort=3, executor="sequential")
-    search = RandomSearch(SPACE, budget=6, max_rounds=3, per_client=True)
-    quiet_trainer(3, fed, search).fit(ToyModule(), datamodule=toy_data())
+    fed, _, _ = fit(3, RandomSearch(SPACE, budget=6, max_rounds=3, per_client=True))
     write_trajectory(tmp_path / "trajectory.json", fed.result.trajectory)
     read = read_trajectory(tmp_path / "trajectory.json")
     best = fed.result.best["clients"]
@@ -95,9 +79,7 @@ def test_every_clients_own_configuration(tmp_path: Path) -> None:
 
 def test_what_a_tuner_chose_for_each_client_in_each_round() -> None:
     space = SearchSpace(client={"lr": Choice([0.01, 0.1, 0.3])})
-    fed = FederatedLoop(cohort=8, executor="sequential", retrain=1)
-    tuner = FedTune(space, credit="federated")
-    quiet_trainer(4, fed, tuner).fit(ToyModule(), datamodule=toy_data())
+    fed, _, _ = fit(4, FedTune(space, credit="federated"), cohort=8, retrain=1)
     trajectory = fed.result.trajectory
     assert len(trajectory) == 3
     jobs = {(job["round"], job["client"]): job["lr"] for job in fed.result.jobs}
@@ -105,18 +87,6 @@ def test_what_a_tuner_chose_for_each_client_in_each_round() -> None:
         key: lr for key, lr in jobs.items() if key[0] < 3
     }
     assert len({row["clients"][n]["lr"] for row in trajectory for n in range(8)}) > 1
-
-
-def test_history_may_come_in_any_order_of_arms() -> None:
-    history = [
-        {"arm": 1, "round": 0, "client/lr": 0.1, "server/lr": 1.0},
-        {"arm": 0, "round": 0, "client/lr": 0.2, "server/lr": 2.0},
-        {"arm": 0, "round": 1, "client/lr": 0.3, "server/lr": 3.0},
-        {"arm": 1, "round": 1, "client/lr": 0.4, "server/lr": 4.0},
-    ]
-    found = trajectory_of([1, 0], history, {"lr": 9.0, "decay": 0.5})
-    assert [row["server"] for row in found] == [{"lr": 1.0, "decay": 0.5}, {"lr": 3.0, "decay": 0.5}]
-    assert [row["client"] for row in found] == [{"lr": 0.1}, {"lr": 0.3}]
 
 
 ROW = {"server": {"lr": 1.0}, "client": {"lr": 0.1}}

@@ -9,26 +9,19 @@ import pytest
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
-
-@pytest.mark.parametrize(
-    "name", ["acc", "val/top1_acc", "val_acc5", "Accuracy", "test.auc", "val-f1", "r2", "mean IoU"]
-)
-def test_names_that_are_better_when_larger(name: str) -> None:
-    assert f"{name!r}" in doubtful_mode(name, "min") and "set mode='max'" in doubtful_mode(name, "min")
-    assert doubtful_mode(name, "max") == ""
+LARGER = ["acc", "val/top1_acc", "val_acc5", "Accuracy", "test.auc", "val-f1", "r2", "mean IoU"]
+SMALLER = ["val_loss", "loss", "val/error", "top1-err", "val.RMSE", "nll", "perplexity"]
+UNKNOWN = ["score", "val", "accumulated", "floss", "val_acc_loss", "neg_mse", "negative_accuracy", ""]
 
 
-@pytest.mark.parametrize("name", ["val_loss", "loss", "val/error", "top1-err", "val.RMSE", "nll", "perplexity"])
-def test_names_that_are_better_when_smaller(name: str) -> None:
-    assert f"{name!r}" in doubtful_mode(name, "max") and "set mode='min'" in doubtful_mode(name, "max")
-    assert doubtful_mode(name, "min") == ""
-
-
-@pytest.mark.parametrize(
-    "name", ["score", "val", "accumulated", "floss", "val_acc_loss", "neg_mse", "negative_accuracy", ""]
-)
-def test_names_that_say_nothing(name: str) -> None:
-    assert doubtful_mode(name, "min") == doubtful_mode(name, "max") == ""
+def test_names_tell_which_mode_is_doubtful() -> None:
+    for names, doubtful, better in ((LARGER, "min", "max"), (SMALLER, "max", "min")):
+        for name in names:
+            said = doubtful_mode(name, doubtful)
+            assert f"{name!r}" in said and f"set mode={better!r}" in said
+            assert doubtful_mode(name, better) == "", name
+    for name in UNKNOWN:
+        assert doubtful_mode(name, "min") == doubtful_mode(name, "max") == "", name
 
 
 def test_the_loop_warns_once() -> None:
