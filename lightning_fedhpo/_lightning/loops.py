@@ -66,7 +66,7 @@ class JobsLoop(_TrainingEpochLoop):
         self._restarting = False
         self.batch_progress.reset_on_run()
         self.val_loop.batch_progress.total.reset()
-        self._finished_jobs = self._batches_that_stepped = self._rounds.session.jobs_done
+        self._finished_jobs = self._batches_that_stepped = self._rounds.session.records.client_updates
 
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
@@ -107,7 +107,7 @@ class JobsLoop(_TrainingEpochLoop):
                     end_alone(trainer)
             next(results, None)
         self._rounds.end_round()
-        self._finished_jobs = self._rounds.session.jobs_done
+        self._finished_jobs = self._rounds.session.records.client_updates
         self._in_round = False
 
     def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:

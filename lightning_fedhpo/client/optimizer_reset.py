@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-_CONSTANTS = (bool, int, float, str, tuple, type(None))
-"""What a group may hold that is not copied."""
+_CONSTANTS = (bool, int, float, str, type(None))
+"""Values of a group that are not copied."""
 
 
 class LocalOptimizers:
@@ -23,15 +23,15 @@ class LocalOptimizers:
         self.optimizers = list(optimizers)
         self.schedulers = list(schedulers)
         self.own = [
-            [_copied({key: group[key] for key in group if key != "params"}) for group in optimizer.param_groups]
+            [copied({key: group[key] for key in group if key != "params"}) for group in optimizer.param_groups]
             for optimizer in self.optimizers
         ]
         values = [value for groups in self.own for own in groups for value in own.values()]
-        self._constant = all(isinstance(value, _CONSTANTS) for value in values)
-        self._states = [_copied(scheduler.state_dict()) for scheduler in self.schedulers]
+        self._constant = all(_is_constant(value) for value in values)
+        self._states = [copied(scheduler.state_dict()) for scheduler in self.schedulers]
         # Wrappers (Lookahead) hold another optimizer; some optimizers (Adagrad) are born with a state.
         self._nested = [nested for optimizer in self.optimizers for nested in _nested(optimizer)]
-        self._initial = [_copied(dict(optimizer.state)) for optimizer in self._nested]
+        self._initial = [copied(dict(optimizer.state)) for optimizer in self._nested]
         self._attributes = [_own_attributes(optimizer) for optimizer in self._nested]
 
     def rewind(self) -> None:
@@ -39,15 +39,15 @@ class LocalOptimizers:
         for optimizer, groups in zip(self.optimizers, self.own, strict=True):
             for group, own in zip(optimizer.param_groups, groups, strict=True):
                 # A learning rate may be a tensor, which schedules change in place.
-                group.update(own if self._constant else _copied(own))
+                group.update(own if self._constant else copied(own))
         for optimizer, initial, attributes in zip(self._nested, self._initial, self._attributes, strict=True):
             optimizer.state.clear()
             if initial:
-                optimizer.state.update(_copied(initial))
+                optimizer.state.update(copied(initial))
             if attributes:
-                vars(optimizer).update(_copied(attributes))
+                vars(optimizer).update(copied(attributes))
         for scheduler, state in zip(self.schedulers, self._states, strict=True):
-            scheduler.load_state_dict(_copied(state))
+            scheduler.load_state_dict(copied(state))
 
 
 def _nested(optimizer: Optimizer) -> list[Optimizer]:
@@ -62,18 +62,22 @@ def _own_attributes(optimizer: Optimizer) -> dict[str, Any]:
         return {}
     standard = {"state", "param_groups", "defaults", *vars(torch.optim.SGD([torch.zeros(1)], lr=0.1))}
     return {
-        name: _copied(value)
+        name: copied(value)
         for name, value in vars(optimizer).items()
         if name not in standard
         and (isinstance(value, bool | int | float | torch.Tensor) or (isinstance(value, dict | list) and not value))
     }
 
 
-def _copied(state: Any) -> Any:
-    """Copy a state as deep as its containers go."""
+def _is_constant(value: Any) -> bool:
+    return all(map(_is_constant, value)) if isinstance(value, tuple) else isinstance(value, _CONSTANTS)
+
+
+def copied(state: Any) -> Any:
+    """Copy the tensors in a state, as deep as its containers go: an optimizer's next step changes them in place."""
     if isinstance(state, dict):
-        copy = {key: _copied(value) for key, value in state.items()}
+        copy = {key: copied(value) for key, value in state.items()}
         return defaultdict(state.default_factory, copy) if isinstance(state, defaultdict) else copy
-    if isinstance(state, list):
-        return [_copied(value) for value in state]
+    if type(state) in (list, tuple):
+        return type(state)(map(copied, state))
     return state.clone() if isinstance(state, torch.Tensor) else state

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightning_fedhpo.client.optimizer_reset import copied
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Arm:
         client_state: What each client keeps, by client and name; only clients that have kept something are in it.
         ancestors: In rising order, after how many rounds it became a copy of which arm.
         retrains: Whether it is no part of the search, but trains what the search has found.
+        total: The weight of the round's results so far, None where none has come.
+        arrived: The clients' states that the round will commit.
 
     Args:
         index: The arm's number in the run.
@@ -41,8 +44,7 @@ class Arm:
         weights: The initial weights that clients train, copied.
         buffers: The initial tensors that are averaged without an optimizer (batch-norm statistics), copied.
         client: What a search has drawn for all of the arm's clients; a tuner's suggestions go over it.
-        clients: What a search has drawn for each client of the federation, which goes over `client`; empty where all
-            are alike.
+        clients: What it has drawn for each client, which goes over `client`; empty where all are alike.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Arm:
         self.retrains = False
         self.eliminated_at: int | None = None
         self.finished = False
-        self._forget()
+        self.discard()
 
     def config_of(self, client: int) -> dict[str, Any]:
         """Return the configuration that the search has drawn for one client."""
@@ -87,13 +89,19 @@ class Arm:
         """Return the tensors that a client has kept under a name, None if there are none."""
         return None if client is None else self.client_state.get(client, {}).get(name)
 
-    def _forget(self) -> None:
-        self._total = 0.0
+    def discard(self) -> None:
+        """Discard the sums of the present round."""
+        self.total: float | None = None
+        self.arrived: dict[int, ClientState] = {}
         self._delta: list[Tensor] | None = None
-        self._floats: list[Tensor] | None = None
-        self._integers: list[Tensor] | None = None
-        self._state_sums: dict[str, list[Tensor]] = {}
-        self._arrived: dict[int, ClientState] = {}
+
+    def _begin_sums(self) -> list[Tensor]:
+        if self._delta is None:
+            floats, integers = _by_kind(self.buffers)
+            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
+            self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
+            self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
+        return self._delta
 
     @torch.no_grad()
     def add(self, result: ClientResult, weight: float) -> None:
@@ -101,94 +109,72 @@ class Arm:
         if result.personal:
             self.keep(result.job.client, LOCAL, result.personal)
         floats, integers = _by_kind(result.buffers)
-        if self._delta is None:
-            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
-            self._integers = [tensor.clone() for tensor in integers]
-        self._total += weight
+        delta = self._begin_sums()
+        self.total = (self.total or 0.0) + weight
         # Differences are summed, not weights: the update is small beside the weights and would lose digits to them.
-        torch._foreach_add_(self._delta, torch._foreach_sub(self.weights, list(result.weights)), alpha=weight)
+        torch._foreach_add_(delta, torch._foreach_sub(self.weights, list(result.weights)), alpha=weight)
         if self._floats:
             torch._foreach_add_(self._floats, floats, alpha=weight)
-        for largest, tensor in zip(self._integers or (), integers, strict=True):
+        for largest, tensor in zip(self._integers, integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
 
     @torch.no_grad()
     def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
         """Add a client's tensors to the round's sum of one part of the server state."""
-        sums = self._sums_of_state().setdefault(name, [])
-        torch._foreach_add_(sums, list(tensors), alpha=weight)
+        self._begin_sums()
+        torch._foreach_add_(self._state_sums[name], list(tensors), alpha=weight)
 
     def state_sum(self, name: str) -> list[Tensor]:
         """Return the round's sum for a part of the server state, zeros if no client has sent any."""
-        return self._sums_of_state()[name]
+        self._begin_sums()
+        return self._state_sums[name]
 
     def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
         """Copy tensors into a client's state; they are in force when the round is committed."""
-        self._arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
-
-    def _sums_of_state(self) -> dict[str, list[Tensor]]:
-        if not self._state_sums:
-            self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
-        return self._state_sums
-
-    @property
-    def total(self) -> float | None:
-        """The weight of the results that are summed up, None where none has come."""
-        return None if self._delta is None else self._total
-
-    @property
-    def arrived(self) -> dict[int, ClientState]:
-        """The client states that the round will commit."""
-        return self._arrived
+        self.arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the round's sums and its largest integers, for those of other processes to go in.
 
         Where no result has come they are zeros, and the least integers there are.
         """
-        if self._delta is None:
-            floats, integers = _by_kind(self.buffers)
-            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
-            self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
-        of_state = [tensor for tensors in self._sums_of_state().values() for tensor in tensors]
-        return [*self._delta, *(self._floats or ()), *of_state], list(self._integers or ())
+        delta = self._begin_sums()
+        of_state = [tensor for tensors in self._state_sums.values() for tensor in tensors]
+        return [*delta, *self._floats, *of_state], list(self._integers)
 
     def take(self, total: float, arrived: Mapping[int, ClientState]) -> None:
         """Take over the weight and the clients' states that belong to sums of several processes."""
-        self._total = total
+        self.total = total
         device = self.weights[0].device
-        self._arrived = {
+        self.arrived = {
             client: {name: [tensor.to(device) for tensor in tensors] for name, tensors in state.items()}
             for client, state in arrived.items()
         }
 
     def pseudo_gradient(self) -> list[Tensor] | None:
         """Return ``w - sum n_i w_i``, or None where no client's model arrived this round."""
-        if self._delta is None or not self._total:
+        if self._delta is None or not self.total:
             return None
-        torch._foreach_div_(self._delta, self._total)
+        torch._foreach_div_(self._delta, self.total)
         return [delta.to(weight.dtype) for delta, weight in zip(self._delta, self.weights, strict=True)]
 
     @torch.no_grad()
     def commit(self) -> None:
         """Take the averaged buffers and the clients' states, and close the round."""
         floats, integers = _by_kind(self.buffers)
-        if self._floats and self._total:
-            torch._foreach_copy_(floats, torch._foreach_div(self._floats, self._total))
-        for tensor, largest in zip(integers, self._integers or (), strict=False):
-            tensor.copy_(largest)
-        for client, state in self._arrived.items():
+        if self.total and floats:
+            torch._foreach_copy_(floats, torch._foreach_div(self._floats, self.total))
+        if self.total is not None:
+            for tensor, largest in zip(integers, self._integers, strict=True):
+                tensor.copy_(largest)
+        for client, state in self.arrived.items():
             self.client_state.setdefault(client, {}).update(state)
         self.rounds += 1
-        self._forget()
-
-    def discard(self) -> None:
-        """Discard the sums of the present round."""
-        self._forget()
+        self.discard()
 
     def model(self) -> Model:
         """Return a copy of weights, buffers, server optimizer and server state."""
-        model: Model = _copied(self._model())
+        model: Model = copied(self._model())
         return model
 
     @torch.no_grad()
@@ -197,8 +183,8 @@ class Arm:
         torch._foreach_copy_(self.weights, model["weights"])
         if self.buffers:
             torch._foreach_copy_(self.buffers, model["buffers"])
-        self.optimizer.load_state_dict(_copied(model["optimizer"]))
-        self.server_state = _copied(model["server_state"])
+        self.optimizer.load_state_dict(copied(model["optimizer"]))
+        self.server_state = copied(model["server_state"])
 
     def _model(self) -> Model:
         return {
@@ -215,12 +201,12 @@ class Arm:
         so that the arm is judged by what it is now. Its number and its count of rounds stay its own.
         """
         self.restore(other._model())
-        self.client_state = _copied(other.client_state)
+        self.client_state = copied(other.client_state)
         self.scores = list(other.scores)
         self.ancestors = [*other.ancestors, (self.rounds, other.index)]
         self.server, self.client = dict(server), dict(client)
         self.clients = [dict(config) for config in other.clients]
-        self._forget()
+        self.discard()
 
     @property
     def live(self) -> bool:
@@ -233,7 +219,7 @@ class Arm:
         self.weights, self.buffers, self.server_state, self.client_state = [], [], {}, {}
         self.optimizer.state.clear()
         self.optimizer.param_groups.clear()
-        self._forget()
+        self.discard()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the arm's next round."""
@@ -264,16 +250,7 @@ class Arm:
         self.rounds, self.finished, self.retrains = state["rounds"], state["finished"], state["retrains"]
         self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
-        self._forget()
-
-
-def _copied(state: Any) -> Any:
-    """Copy tensors in containers, as the state of an optimizer, whose next step changes them in place."""
-    if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_copied(value) for value in state)
-    return state.clone() if isinstance(state, Tensor) else state
+        self.discard()
 
 
 def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -92,8 +92,6 @@ def check_whole(torn: bool) -> None:
 
 def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
     """Refuse a checkpoint of another module, which torch would load in part before it complains."""
-    if not module.strict_loading:
-        return
     own = module.state_dict()
     wrong = [f"{name} is missing" for name in own if name not in saved]
     wrong += [f"{name} is not in the module" for name in saved if name not in own]
@@ -102,8 +100,9 @@ def check_tensors(saved: Mapping[str, Any], module: LightningModule) -> None:
         for name, tensor in own.items()
         if name in saved and isinstance(tensor, Tensor) and not is_lazy(tensor) and saved[name].shape != tensor.shape
     ]
-    if wrong:
+    if wrong and module.strict_loading:
+        more = "; ..." if len(wrong) > 5 else ""
         raise ValueError(
-            f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}"
-            f"{'; ...' if len(wrong) > 5 else ''}. Resume with the module the run began with."
+            f"the checkpoint is of another module than this {type(module).__name__}: {'; '.join(wrong[:5])}{more}. "
+            "Resume with the module the run began with."
         )

@@ -24,11 +24,8 @@ class UnwrittenError(OSError):
 class WholeFiles(TorchCheckpointIO):
     """Write a checkpoint beside its target and rename it, so that the target is always whole.
 
-    The temporary file is named after the target, so the next save overwrites the rest of a killed one.
-
-    Args:
-        process: The number of the process in its run. A process that takes over from another one, which may still be
-            writing, has temporary files of its own.
+    The temporary file is named after the target, so the next save overwrites the rest of a killed one. Every process
+    has its own: one that takes over from another does not meddle with a write that goes on.
     """
 
     def __init__(self, process: int = 0) -> None:
@@ -49,9 +46,13 @@ class WholeFiles(TorchCheckpointIO):
         torch.save(checkpoint, buffer)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _write(buffer, temporary)
+            with temporary.open("wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(temporary, target)
         except OSError as error:
+            temporary.unlink(missing_ok=True)
             what = f"{error.strerror}: this checkpoint was not written, an earlier one stays as it is"
             raise UnwrittenError(error.errno, what, str(target)) from None
 
@@ -62,32 +63,17 @@ def write_whole(strategy: Any, process: int) -> None:
         strategy.checkpoint_io = WholeFiles(process)
 
 
-def _write(buffer: io.BytesIO, path: Path) -> None:
-    try:
-        with path.open("wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
 def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
-    """Load a checkpoint to resume from.
-
-    Raises:
-        MisconfigurationException: If the file holds none; the message names another file that can be loaded.
-    """
+    """Load a checkpoint to resume from, or say what is wrong with the file and which other one loads."""
     try:
         return load(path, *arguments, **options)
     except Exception as error:
         what = None if "://" in str(path) else fault(Path(path))
-        if what is not None:
-            raise MisconfigurationException(refusal(path, what)) from None
-        if isinstance(error, pickle.UnpicklingError):
-            raise MisconfigurationException(refusal(path, "holds objects that torch does not load unasked")) from error
-        raise
+        if what is None and isinstance(error, pickle.UnpicklingError):
+            what = "holds objects that torch does not load unasked"
+        if what is None:
+            raise
+        raise MisconfigurationException(refusal(path, what)) from error
 
 
 def refusal(path: str | Path, what: str) -> str:
@@ -115,15 +101,12 @@ def fault(path: Path) -> str | None:
         return "may not be read"
     with path.open("rb") as file:
         start = file.read(4)
-    if not start:
-        return "is empty"
     if not zipfile.is_zipfile(path):
-        return "is cut off" if start == b"PK\3\4" else "is no checkpoint"
+        return {b"": "is empty", b"PK\3\4": "is cut off"}.get(start, "is no checkpoint")
     try:
         with zipfile.ZipFile(path) as archive:
-            if not any(name.endswith("/data.pkl") for name in archive.namelist()):
-                return "is no checkpoint"
-            return "is damaged" if archive.testzip() else None
+            is_ours = any(name.endswith("/data.pkl") for name in archive.namelist())
+            return "is no checkpoint" if not is_ours else "is damaged" if archive.testzip() else None
     except zipfile.BadZipFile:
         return "is damaged"
 

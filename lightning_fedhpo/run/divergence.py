@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,11 +37,10 @@ def check(session: Session, jobs: Sequence[Job]) -> None:
         return
     with processes.together("the look for what is at fault"), seeding.preserved():
         is_rate, reason = _fault(session.sequential, arms.best, jobs, rounds == total, session.monitor)
-    search = session.search
-    if is_rate and search.keeps_start and arms.retrained is None:
+    if is_rate and session.search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.
         alone = len({job.arm for job in jobs}) == 1
-        if rounds < total or (alone and not search.done(arms)):
+        if rounds < total or (alone and not session.search.done(arms)):
             return
     which = "round 0" if total == 1 else f"the last {rounds} rounds"
     raise DivergedError(f"no client of {which} came back with a loss and weights that are finite: {reason}")
@@ -83,15 +82,14 @@ def _finite_examples(executor: SequentialExecutor, client: int, split: str) -> b
     examples = executor.data.examples(client, split)
     starts = range(0, len(examples), AT_ONCE)
     batches = (examples.slice(start, min(start + AT_ONCE, len(examples))) for start in starts)
-    return all(bool(tensor.isfinite().all()) for batch in batches for tensor in _tensors(batch))
+    return all(map(_finite, batches))
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
+def _finite(batch: Any) -> bool:
     if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | list | tuple):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(part)
+        return bool(batch.isfinite().all())
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    return all(map(_finite, parts))
 
 
 def _finite_loss(
@@ -101,7 +99,7 @@ def _finite_loss(
 
     The learning rate is zero: only a gradient that is not finite can change the weights.
     """
-    local, data = executor.local, executor.data
+    local, val = executor.local, executor.data.examples(job.client, "val")
     with executor.rewound():
         used = executor.prepare(job, arm)
         for optimizer in local.trainer.optimizers:
@@ -109,12 +107,10 @@ def _finite_loss(
                 if "lr" in group:
                     group["lr"] = 0.0
         size, draw = executor.binding.settings.batch_size, torch.Generator().manual_seed(0)
-        # A schedule sets another rate after the first step.
-        steps = 1 if local.trainer.lr_scheduler_configs else None
-        local.train(data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
+        steps = 1 if local.trainer.lr_scheduler_configs else None  # a schedule sets another rate after the first step
+        local.train(executor.data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
         local.recorder.finish()
         finite = all_finite(executor.state.weights)
-        val = data.examples(job.client, "val")
         if finite and monitor is not None and len(val):
             finite = math.isfinite(executor.evaluate(val)[monitor])
     executor.show(arm)

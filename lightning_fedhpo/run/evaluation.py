@@ -6,8 +6,9 @@ the chosen configuration. Both are means over examples; the table of clients kee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -48,9 +49,11 @@ class Evaluation(dict[str, dict[str, float]]):
 
     def __init__(self, clients: Table) -> None:
         self.clients = clients
-        means = {kind: self._columns(kind) for kind in ("global", "personalized")}
         super().__init__(
-            {kind: {name: weighted_mean(*cells) for name, cells in columns.items()} for kind, columns in means.items()}
+            {
+                kind: {name: weighted_mean(*cells) for name, cells in self._columns(kind).items()}
+                for kind in ("global", "personalized")
+            }
         )
 
     @property
@@ -93,9 +96,7 @@ def due(at: int | Sequence[int] | None, before: int, now: int) -> bool:
 
 def check_evaluation(at: int | Sequence[int] | None) -> None:
     """Check numbers of rounds at which to test."""
-    several = [] if at is None else at if isinstance(at, Sequence) else [at]
-    whole("the length of `evaluate_at`", len(several), 0, 10**5)
-    for one in several:
+    for one in () if at is None else at if isinstance(at, Sequence) else (at,):
         whole("evaluate_at", one)
 
 
@@ -113,11 +114,10 @@ def online_test(session: Session, spent_before: int) -> dict[str, float]:
 
 def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "clients") -> None:
     """Refuse clients to evaluate that do not exist or have no examples."""
-    able = np.count_nonzero(sizes)
     if clients is None:
         return
     if isinstance(clients, str) or not isinstance(clients, Iterable):
-        if whole(name, clients) > able:
+        if whole(name, clients) > (able := np.count_nonzero(sizes)):
             raise ValueError(f"`{name}` must be from 1 to {able}, the clients with examples; got {clients}.")
         return
     wrong = [one for one in clients if whole(f"an id in `{name}`", one, 0) >= len(sizes) or not sizes[one]]
@@ -130,8 +130,7 @@ def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "client
         raise ValueError(f"`{name}` names nobody: leave it out for all, or name some.")
 
 
-def chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
-    """Return the ids of the clients to evaluate: those with examples, all or a number of them or those named."""
+def _chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
     check_clients(clients, sizes)
     able = np.flatnonzero(sizes)
     if isinstance(clients, Iterable):
@@ -144,8 +143,7 @@ class EvaluationCheck(Callback):
     """Refuse a test of clients after the run that cannot be made, before the first round."""
 
     def __init__(self, clients: Any, name: str) -> None:
-        self._clients = clients
-        self._name = name
+        self._clients, self._name = clients, name
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Look whether the clients are there."""
@@ -164,14 +162,13 @@ def evaluate(
     clients: int | Sequence[int] | None,
 ) -> Evaluation:
     """Evaluate one arm's model on its clients; the module holds the last of them afterwards."""
-    executor, seed, tuner = session.sequential, session.options.seed, session.tuner_of(arm)
     if module is not session.module:
         raise ValueError(
             "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
         )
     # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
     known = data is session.data or data.fingerprint() == session.data.fingerprint()
-    if not known and clients_of(arm, tuner):
+    if not known and clients_of(arm, session.tuner_of(arm)):
         raise ValueError(
             "this run has a configuration for each client of its federation, got another federation: evaluate on the "
             "run's own."
@@ -179,15 +176,14 @@ def evaluate(
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
     stage = _stage(module, split)
-    test = _ClientTest(session, arm, data, split, stage, private.evaluation_limit(trainer, stage), known)
+    score = partial(session.sequential.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
     sizes = data.sizes(split)
     if not sizes.any():
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
-    ids = chosen_clients(clients, sizes, seed)
+    ids = _chosen_clients(clients, sizes, session.options.seed)
     costs = [int(sizes[client]) for client in ids]
     own = processes.share([arm.index] * len(ids), costs, processes.world())[processes.rank()]
-    rows: dict[int, Mapping[str, Any]] = {}
-    failed: dict[int, str] = {}
+    found: dict[int, dict[str, Any] | str] = {}
     with (
         machine.threads(session.executor.threads),
         processes.together("an evaluation") as answers,
@@ -196,56 +192,46 @@ def evaluate(
     ):
         for place in own:
             try:
-                rows[place] = test.row(ids[place])
+                found[place] = _tested(session, arm, data, split, ids[place], known, score)
             except Exception as error:
-                failed[place] = f"client {ids[place]} failed when it was tested: {type(error).__name__}: {error}"
-                if executor.on_error == "raise":
-                    raise RuntimeError(
-                        f'{failed[place]}. With FederatedLoop(on_error="drop") it is left out.'
-                    ) from error
-        answers.own = rows, failed
-    for found, missing in answers.all:
-        rows |= found
-        failed |= missing
-    for _, message in sorted(failed.items()):
-        rank_zero_warn(f"{message}. It is left out.")
-    if not rows:
-        raise RuntimeError(f"all {len(ids)} clients failed when they were tested: there is nothing to tell of them.")
+                told = f"client {ids[place]} failed when it was tested: {type(error).__name__}: {error}"
+                if session.options.on_error == "raise":
+                    raise RuntimeError(f'{told}. With FederatedLoop(on_error="drop") it is left out.') from error
+                found[place] = told
+        answers.own = found
     table = Table()
-    for place in sorted(rows):
-        table.append(rows[place])
+    for _, row in sorted((item for one in answers.all for item in one.items()), key=itemgetter(0)):
+        if isinstance(row, str):
+            rank_zero_warn(f"{row}. It is left out.")
+        else:
+            table.append(row)
+    if not len(table):
+        raise RuntimeError(f"all {len(ids)} clients failed when they were tested: there is nothing to tell of them.")
     return Evaluation(table)
 
 
-@dataclass(frozen=True)
-class _ClientTest:
-    """Tests an arm on one client at a time."""
-
-    session: Session
-    arm: Arm
-    data: FederatedData
-    split: str
-    stage: str
-    limit: int | float
-    known: bool
-
-    def row(self, client: int) -> Mapping[str, Any]:
-        """Return the metrics of the arm's model on a client, before and after it is trained there."""
-        executor, arm, seed = self.session.sequential, self.arm, self.session.options.seed
-        deployed = self.session.tuner_of(arm).deployed(arm, client, seed)
-        executor.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, self.known)
-        examples = self.data.examples(client, self.split)
-        draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
-        seeding.seed_user_code(draw)
-        row = {"client": client, "examples": len(examples), **self._metrics("global", examples)}
-        seeding.seed_user_code(draw)
-        executor.train(self.data, client, draw)
-        executor.local.recorder.finish()
-        return row | self._metrics("personalized", examples)
-
-    def _metrics(self, kind: str, examples: Examples) -> dict[str, float]:
-        logged = self.session.sequential.local.evaluate(examples, self.stage, self.limit)
-        return {f"{kind}/{name}": value for name, value in logged.items()}
+def _tested(
+    session: Session,
+    arm: Arm,
+    data: FederatedData,
+    split: str,
+    client: int,
+    known: bool,
+    score: Callable[[Examples], Mapping[str, float]],
+) -> dict[str, Any]:
+    """Return the metrics of an arm's model on a client, before and after it is trained there."""
+    executor, seed = session.sequential, session.options.seed
+    deployed = session.tuner_of(arm).deployed(arm, client, seed)
+    executor.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, known)
+    examples = data.examples(client, split)
+    draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
+    seeding.seed_user_code(draw)
+    row: dict[str, Any] = {"client": client, "examples": len(examples)}
+    row |= {f"global/{name}": value for name, value in score(examples).items()}
+    seeding.seed_user_code(draw)
+    executor.train(data, client, draw)
+    executor.local.recorder.finish()
+    return row | {f"personalized/{name}": value for name, value in score(examples).items()}
 
 
 def _stage(module: LightningModule, split: str) -> str:

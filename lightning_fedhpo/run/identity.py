@@ -30,10 +30,9 @@ TRAINER = (
 )
 DATA = ("batch_size", "eval_batch_size", "drop_last")
 
-OnDifference = Literal["raise", "warn"]
-
-
 LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
+
+OnDifference = Literal["raise", "warn"]
 
 
 def of_run(session: Session) -> dict[str, Any]:
@@ -73,15 +72,14 @@ def check(
     """Refuse a checkpoint of another run than this one continues, or warn of it."""
     lines = [line for name in present for line in differences(saved.get(name), present[name], name)]
     lines += [f"{type(callback).__name__}: no state there, one is needed here" for callback in lost]
-    if not lines:
-        return
     told = "the checkpoint belongs to another run:" + "".join(f"\n- {line}" for line in lines)
-    if on_difference == "raise":
+    if lines and on_difference == "raise":
         raise ValueError(
             f"{told}\nResume with the same settings, or start anew without it. "
             "FederatedLoop(on_difference='warn') goes on all the same."
         )
-    rank_zero_warn(f"{told}\nThe run goes on all the same.")
+    if lines:
+        rank_zero_warn(f"{told}\nThe run goes on all the same.")
 
 
 def differences(saved: Any, present: Any, place: str) -> list[str]:
@@ -108,14 +106,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1):
-        return value.item()
-    if value is None or isinstance(value, bool):
-        return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
+        value = value.item()
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
-    return f"<{type(value).__name__}>"
+    kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+    return kind(value) if kind is not None else None if value is None else f"<{type(value).__name__}>"

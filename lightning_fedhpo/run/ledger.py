@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_fedhpo.types import ClientResult
@@ -29,20 +29,23 @@ class Ledger:
     bytes_up: int = 0
     bytes_down: int = 0
 
-    def add(self, result: ClientResult, bytes_up: int, bytes_down: int) -> None:
-        """Count one job, also one whose result is thrown away: the device has done the work."""
-        self.client_updates += 1
-        self.local_steps += result.local_steps
-        self.examples += result.examples
-        self.evaluations += result.evaluations
-        self.bytes_up += bytes_up
-        self.bytes_down += bytes_down
+    def add(self, results: Sequence[ClientResult], size: int, models_received: int = 0) -> None:
+        """Count an arm's round, also results that are thrown away: the devices have done the work.
+
+        Args:
+            results: Those of all jobs.
+            size: The bytes of the arm's model.
+            models_received: How many models each client gets, and scores, besides.
+        """
+        self.rounds += 1
+        for result in results:
+            self.client_updates += 1
+            self.local_steps += result.local_steps
+            self.examples += result.examples
+            self.evaluations += result.evaluations + models_received * result.val_examples
+            self.bytes_up += 0 if result.error else size
+            self.bytes_down += size * (1 + models_received)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
         return dict(vars(self))
-
-    @classmethod
-    def from_dict(cls, counts: Mapping[str, int]) -> Ledger:
-        """Build a ledger from :meth:`as_dict`."""
-        return cls(**counts)

@@ -82,11 +82,7 @@ class Population(Sequence[Arm]):
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's state, and the initial weights where they are needed again."""
         weights, buffers = self._start if self._keeps_start else ([], [])
-        return {
-            "arms": [arm.state_dict() for arm in self._arms],
-            "weights": list(weights),
-            "buffers": list(buffers),
-        }
+        return {"arms": [arm.state_dict() for arm in self._arms], "weights": list(weights), "buffers": list(buffers)}
 
     def load_state_dict(self, saved: Mapping[str, Any], state: ModuleState) -> None:
         """Make the arms of a checkpoint, of the same model and algorithm."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.ledger import Ledger
-from lightning_fedhpo.run.rows import RETRAIN, by_round, job_row, ledger_row, round_figures, round_row
+from lightning_fedhpo.run.rows import RETRAIN, job_row, round_figures, round_row
 from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
@@ -45,12 +46,10 @@ class Records:
         models_received: int = 0,
     ) -> None:
         """Record the costs and the results of an arm's round."""
-        size, ledger = arm.nbytes, self.retraining if arm.retrains else self.ledger
+        ledger = self.retraining if arm.retrains else self.ledger
+        ledger.add(results, arm.nbytes, models_received)
         for result in results:
-            ledger.add(result, bytes_up=0 if result.error else size, bytes_down=size * (1 + models_received))
-            ledger.evaluations += models_received * result.val_examples
             self.jobs.append(job_row(result))
-        ledger.rounds += 1
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
         if self._options.retrain:
             self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
@@ -68,28 +67,24 @@ class Records:
 
     def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
         """Add a tuner's figures and the ledger to an arm's row."""
-        self.rows[arm.index] |= ledger_row(self.ledger) | dict(figures)
+        row = self.rows[arm.index]
+        row |= {f"ledger/{name}": count for name, count in self.ledger.as_dict().items()} | dict(figures)
         if arm.retrains:
-            self.rows[arm.index] |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
+            row |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
 
     def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
         """Close a round and return its figures for loggers.
 
-        Args:
-            best: The number of the best arm. One that rests since an earlier round has no row in this one: the first
-                row stands in for it.
-            live: How many arms go on.
-            tested: The figures of a test of the best arm.
+        A best arm that rests since an earlier round has no row in this one: the first row stands in for it.
         """
-        row = self.rows.get(best) or next(iter(self.rows.values()))
-        row |= {"best": True, **tested}
-        for row in self.rows.values():
+        rows = list(self.rows.values())
+        self.rows.get(best, rows[0]).update({"best": True, **tested})
+        for row in rows:
             row["arms/live"] = live
             self.history.append(row)
-        self.trained = any(row["dropped"] < row["clients"] for row in self.rows.values())  # type: ignore[operator]  # counts
-        figures = round_figures(list(self.rows.values()), self._options)
+        self.trained = any(map(_is_fruitful, rows))
         self.rows = {}
-        return figures
+        return round_figures(rows, self._options)
 
     @property
     def rounds(self) -> int:
@@ -99,12 +94,12 @@ class Records:
     @property
     def barren(self) -> int:
         """For how many rounds, up to the last closed one, no client of any arm was finite."""
-        fruitful = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
-        return self.rounds - 1 - next(fruitful, -1)
+        return self.rounds - 1 - next((row["round"] for row in reversed(self.history) if _is_fruitful(row)), -1)
 
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield every closed round's figures, with the number of jobs done by then."""
-        for rows in by_round(self.history):
+        for _, group in groupby(self.history, key=lambda row: row["round"]):
+            rows = list(group)
             jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
             yield round_figures(rows, self._options), jobs
 
@@ -123,12 +118,8 @@ class Records:
                 "aggregate. A smaller learning rate helps."
             )
 
-    def which_model(self, best: Arm) -> dict[str, str]:
-        """Say which phase's model the best arm has, in a run that has two."""
-        return {"model": "retrain" if best.retrains else "search"} if self._options.retrain else {}
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the books, as a checkpoint keeps them."""
+        """Return everything that is written down."""
         return {
             "ledger": self.ledger.as_dict(),
             "retraining": self.retraining.as_dict(),
@@ -138,7 +129,11 @@ class Records:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take the books back."""
-        self.ledger, self.retraining = Ledger.from_dict(saved["ledger"]), Ledger.from_dict(saved["retraining"])
+        """Take over what a checkpoint has."""
+        self.ledger, self.retraining = Ledger(**saved["ledger"]), Ledger(**saved["retraining"])
         self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
         self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}
+
+
+def _is_fruitful(row: Mapping[str, Any]) -> bool:
+    return bool(row["dropped"] < row["clients"])

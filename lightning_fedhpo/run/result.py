@@ -70,6 +70,7 @@ def result_of(session: Session) -> Result:
     arms, records = session.arms, session.records
     best, searched = arms.best, arms.best_searched
     score = best.scores[-1] if best.scores else math.nan
+    model = {"model": "retrain" if best.retrains else "search"} if session.options.retrain else {}
     found: list[dict[str, Any]] = [
         {
             "index": arm.index,
@@ -79,12 +80,12 @@ def result_of(session: Session) -> Result:
             "scores": list(arm.scores),
             "eliminated_at": arm.eliminated_at,
             "ancestors": list(arm.ancestors),
-            **_of_clients(arm, session.tuner_of(arm)),
+            **({"clients": dict(enumerate(own))} if (own := clients_of(arm, session.tuner_of(arm))) else {}),
         }
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], session.sequential.binding) | records.which_model(best),
+        best=_deployed(found[best.index], session.sequential.binding) | model,
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,
@@ -93,30 +94,21 @@ def result_of(session: Session) -> Result:
         retraining=records.retraining.as_dict() if arms.retrained is not None else None,
         history=records.history,
         jobs=records.jobs,
-        configs=configurations(session.tuner_of(searched), arms),
+        configs=_configurations(session.tuner_of(searched), arms),
     )
 
 
-def configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
-    """Return a tuner's configurations: one row an arm and configuration, with the present probability."""
+def _configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
     table = Table()
     for arm in arms:
         for row in tuner.configurations(arm):
-            cells = {
-                name: cell if isinstance(cell, int | float | str | None) else str(cell) for name, cell in row.items()
-            }
+            cells = {n: cell if isinstance(cell, int | float | str | None) else str(cell) for n, cell in row.items()}
             table.append({"arm": arm.index, **cells})
     return table
 
 
-def _of_clients(arm: Arm, tuner: Tuner) -> dict[str, Any]:
-    """Return each client's configuration, under the name it has in a result; nothing where all are alike."""
-    clients = clients_of(arm, tuner)
-    return {"clients": dict(enumerate(clients))} if clients else {}
-
-
 def clients_of(arm: Arm, tuner: Tuner) -> list[dict[str, Any]]:
-    """Return the configuration that each client is to have, where search or tuner have one for each."""
+    """Return the configuration that each client is to have; nothing where all are alike."""
     own = [dict(config) for config in tuner.clients(arm)] or [{} for _ in arm.clients]
     return [{**arm.config_of(client), **tuner.best(arm), **config} for client, config in enumerate(own)]
 

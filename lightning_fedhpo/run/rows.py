@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.ledger import Ledger
 from lightning_fedhpo.run.scores import weighted_mean
-from lightning_fedhpo.run.table import Cell, Table
+from lightning_fedhpo.run.table import Cell
 from lightning_fedhpo.types import ClientResult
 
 if TYPE_CHECKING:
@@ -28,26 +26,23 @@ def round_score(results: Sequence[ClientResult], target: str) -> float:
     Clients without validation examples have no score, and those whose score is not finite are left out, as they are
     left out of the aggregate. A cohort without any score has nan.
     """
-    scored = [
-        (score, float(result.val_examples))
-        for result in results
-        if result.finite
-        and (score := result.score_before if target == "global" else result.score_after) is not None
-        and math.isfinite(score)
-    ]
+    scored: list[tuple[float, float]] = []
+    for result in results:
+        score = result.score_before if target == "global" else result.score_after
+        if result.finite and score is not None and math.isfinite(score):
+            scored.append((score, float(result.val_examples)))
     return weighted_mean([score for score, _ in scored], [weight for _, weight in scored])
 
 
-def mean_metrics(results: Sequence[ClientResult], which: Literal["before", "after", "train"]) -> dict[str, float]:
-    """Return the cohort's mean of everything that was logged, by examples."""
-    kept = [result for result in results if result.finite]
-    names = dict.fromkeys(name for result in kept for name in getattr(result, which))
-    means = {}
-    for name in names:
-        with_it = [result for result in kept if name in getattr(result, which)]
-        weights = [float(r.train_examples if which == "train" else r.val_examples) for r in with_it]
-        means[name] = weighted_mean([getattr(result, which)[name] for result in with_it], weights)
-    return means
+def _means(logged: Iterable[tuple[Mapping[str, float], int]], start: str, end: str = "") -> dict[str, float]:
+    """Return the mean of everything that clients logged, weighted by their examples, as columns."""
+    values: dict[str, tuple[list[float], list[float]]] = {}
+    for metrics, examples in logged:
+        for name, value in metrics.items():
+            cells, weights = values.setdefault(name, ([], []))
+            cells.append(value)
+            weights.append(float(examples))
+    return {f"{start}{name}{end}": weighted_mean(*columns) for name, columns in values.items()}
 
 
 def job_row(result: ClientResult) -> dict[str, Cell]:
@@ -72,24 +67,20 @@ def round_row(
     number: int, arm: Arm, results: Sequence[ClientResult], on_server: Mapping[str, float], settings: Mapping[str, Cell]
 ) -> dict[str, Cell]:
     """Return an arm's row of a round: its score, the tuned values in force, the cohort's means and the server's."""
+    kept = [result for result in results if result.finite]
     return {
         "round": number,
         "arm": arm.index,
         "score": arm.scores[-1],
         "best": False,
         "clients": len(results),
-        "dropped": sum(not result.finite for result in results),
+        "dropped": len(results) - len(kept),
         **settings,
         **{f"val/{name}_server": value for name, value in on_server.items()},
-        **{f"val/{name}": value for name, value in mean_metrics(results, "before").items()},
-        **{f"val/{name}_personalized": value for name, value in mean_metrics(results, "after").items()},
-        **{f"train/{name}": value for name, value in mean_metrics(results, "train").items()},
+        **_means(((one.before, one.val_examples) for one in kept), "val/"),
+        **_means(((one.after, one.val_examples) for one in kept), "val/", "_personalized"),
+        **_means(((one.train, one.train_examples) for one in kept), "train/"),
     }
-
-
-def ledger_row(ledger: Ledger) -> dict[str, Cell]:
-    """Return the ledger as columns."""
-    return {f"ledger/{name}": count for name, count in ledger.as_dict().items()}
 
 
 def round_figures(rows: Sequence[Mapping[str, Cell]], options: LoopOptions) -> dict[str, float]:
@@ -124,13 +115,3 @@ def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
     end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
     names = [name for name in row if name.startswith("val/") and name.endswith(end)]
     return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}
-
-
-def by_round(history: Table) -> Iterator[list[dict[str, Cell]]]:
-    """Yield the rows of every round.
-
-    >>> [len(rows) for rows in by_round(Table({"round": [0, 0, 1], "arm": [0, 1, 0]}))]
-    [2, 1]
-    """
-    for _, rows in groupby(history, key=lambda row: row["round"]):
-        yield list(rows)

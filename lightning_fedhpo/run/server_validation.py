@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -50,23 +51,23 @@ class ServerValidation:
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
     ) -> dict[str, float]:
         """Copy weights into the module and return its metrics."""
-        executor = self.executor()
-        executor.state.begin()
-        executor.state.load(weights, buffers, personal)
-        executor.binding.apply(config)
-        seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
-        try:
+        with self._begun() as executor:
+            executor.state.load(weights, buffers, personal)
+            executor.binding.apply(config)
             return executor.evaluate(self.examples, self.batch_size)
-        finally:
-            executor.state.end()
 
     def differentiate(self, recorder: Recorder) -> dict[str, float]:
         """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
+        with self._begun() as executor:
+            executor.binding.restore()  # and not the last job's values, which the validation may read
+            return executor.differentiate(self.examples, recorder, self.batch_size)
+
+    @contextmanager
+    def _begun(self) -> Iterator[SequentialExecutor]:
         executor = self.executor()
         executor.state.begin()
-        executor.binding.restore()  # and not the last job's values, which the validation may read
         seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
         try:
-            return executor.differentiate(self.examples, recorder, self.batch_size)
+            yield executor
         finally:
             executor.state.end()

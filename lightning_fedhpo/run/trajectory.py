@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,7 @@ configuration of its own, ``clients``."""
 def owners(index: int, rounds: int, ancestors: Sequence[tuple[int, int]]) -> list[int]:
     """Return in which arm each round of an arm's history took place.
 
-    Args:
-        index: The arm's number.
-        rounds: How many rounds it has had.
-        ancestors: In rising order, after how many rounds it was a copy of which arm until then.
+    ``ancestors`` says in rising order after how many rounds the arm became a copy of which.
 
     >>> owners(4, 5, [(2, 0), (3, 1)])
     [0, 0, 1, 4, 4]
@@ -33,13 +30,7 @@ def owners(index: int, rounds: int, ancestors: Sequence[tuple[int, int]]) -> lis
 
 
 def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Trajectory:
-    """Return the values in force in each round.
-
-    Args:
-        owned: In which arm each round took place.
-        history: The rows of the run's history.
-        server: The server's values that nobody tunes, which stay.
-    """
+    """Return the values in force in each round, of the arm that owned it; the run's ``server`` values go below."""
     rows: dict[int, list[Mapping[str, Any]]] = {}
     for row in history:
         rows.setdefault(row["arm"], []).append(row)
@@ -56,7 +47,7 @@ def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], se
 
 
 def chosen_in_jobs(
-    jobs: Iterable[Mapping[str, Any]], configs: Iterable[Mapping[str, Any]], names: Iterable[str]
+    jobs: Iterable[Mapping[str, Any]], configs: Iterable[Mapping[str, Any]], names: Collection[str]
 ) -> dict[tuple[int, int], dict[int, dict[str, Any]]]:
     """Return what a tuner chose for each client, by the arm's round and the arm; {} where clients had several jobs.
 
@@ -64,7 +55,6 @@ def chosen_in_jobs(
     >>> chosen_in_jobs(jobs, [{"config": 0, "lr": 0.1}, {"config": 1, "lr": 0.2}], ["lr"])
     {(0, 1): {7: {'lr': 0.2}}}
     """
-    names = list(names)
     values = {row["config"]: {name: row[name] for name in names} for row in configs}
     found: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
     rounds: dict[int, dict[int, int]] = {}
@@ -92,32 +82,27 @@ def write_trajectory(path: str | PathLike[str], trajectory: Trajectory) -> None:
 
 def read_trajectory(path: str | PathLike[str]) -> Trajectory:
     """Read a trajectory that a run has written."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"`trajectory` must be a trajectory.json of a run's folder, there is no file at {path}.")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"`trajectory` must be a trajectory.json of a run's folder, {path} is no JSON: {error}"
-        ) from error
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = f"there is no file at {path}" if isinstance(error, OSError) else f"{path} is no JSON: {error}"
+        raise ValueError(f"`trajectory` must be a trajectory.json of a run's folder, {what}.") from error
     return checked(found, str(path))
 
 
 def checked(found: Any, where: str) -> Trajectory:
     """Return a trajectory, or raise if it is not one."""
-    rows = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
-    if not rows or not all(map(_is_round, rows)):
+    if not isinstance(found, Sequence) or not len(found) or not all(map(_is_round, found)):
         raise ValueError(
             f"`trajectory` must be a list with `server` and `client` values for each round, {where} is none: take a "
             "run's trajectory.json, or `fed.result.trajectory`."
         )
-    if any(_names(row) != _names(rows[0]) for row in rows):
+    if any(_names(row) != _names(found[0]) for row in found):
         raise ValueError(f"`trajectory` must have the same hyperparameters in every round, {where} has not.")
     return [
         {**row, "server": dict(row["server"]), "client": dict(row["client"])}
         | ({"clients": {int(client): dict(own) for client, own in row["clients"].items()}} if "clients" in row else {})
-        for row in rows
+        for row in found
     ]
 
 

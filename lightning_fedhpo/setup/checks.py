@@ -143,12 +143,10 @@ def check_continued(before: Session, now: Session) -> None:
 def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
     """Refuse processes that have come to different runs."""
     for rank, own in enumerate(identities):
-        differing = [name for name, value in identities[0].items() if own[name] != value]
-        if differing:
-            lines = "".join(f"\n- {name}: {identities[0][name]!r} in the first, {own[name]!r}" for name in differing)
-            raise processes.common(
-                ValueError(
-                    f"all processes must have the same run, process {rank} has another one:{lines}\nMake data and "
-                    "settings from fixed seeds: every process makes its own."
-                )
+        lines = [f"\n- {n}: {one!r} in the first, {own[n]!r}" for n, one in identities[0].items() if own[n] != one]
+        if lines:
+            error = ValueError(
+                f"all processes must have the same run, process {rank} has another one:{''.join(lines)}\nMake data and "
+                "settings from fixed seeds: every process makes its own."
             )
+            raise processes.common(error)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.module_state import is_cache, named_state, slot
 from lightning_fedhpo.executors.sequential import all_finite
@@ -30,14 +29,9 @@ class Trial:
     """Trains one client for a few steps, always from the same start with the same randomness."""
 
     def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
-        self._executor = session.sequential
-        self._data = session.data
+        self._executor, self._options, self._monitor = session.sequential, session.options, session.monitor
+        self._start, self._longest = start, longest
         self._client = 0
-        self._options = session.options
-        self._monitor = session.monitor
-        self._start = start
-        self._longest = longest
-        self._limit = private.limits(session.trainer)[0]
 
     def choose(self, clients: Sequence[int], config: Config) -> list[str]:
         """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
@@ -45,17 +39,17 @@ class Trial:
         A client that diverges proves nothing: whatever is tuned, it ends in nan. One that raises is passed over where
         the run would go on without it.
         """
-        for client in clients:
-            self._client, last = client, client == clients[-1]
+        for client in clients[:-1]:
+            self._client = client
             try:
                 (weights, _), changed = self.run(config)
+                if all_finite(weights):
+                    return changed
             except ClientError:
-                if last or self._options.on_error == "raise":
+                if self._options.on_error == "raise":
                     raise
-                continue
-            if last or all_finite(weights):
-                break
-        return changed
+        self._client = clients[-1]
+        return self.run(config)[1]
 
     def outcome(self, config: Config, full: bool) -> Outcome | None:
         """Return the outcome of a few steps, or of a full training; None if the client fails and is dropped."""
@@ -80,18 +74,18 @@ class Trial:
         generator = torch.Generator().manual_seed(draw)
         batch_size = executor.binding.settings.batch_size
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
-        examples = self._data.examples(self._client, "train")
+        examples, val = (executor.data.examples(self._client, split) for split in ("train", "val"))
         try:
             scores: dict[str, float] = {}
             try:
                 if full:
-                    val = self._data.examples(self._client, "val") if local.watches_validation else None
-                    local.train(examples, self._longest, batch_size, generator, self._limit, val=val)
+                    watched = val if local.watches_validation else None
+                    local.train(examples, self._longest, batch_size, generator, executor.limits.train, val=watched)
                 else:
                     local.train(examples, steps, batch_size, generator, max_steps=steps)
                 local.recorder.finish()
                 if monitor is not None:
-                    scores = local.evaluate(self._data.examples(self._client, "val"), limit=1)
+                    scores = local.evaluate(val, limit=1)
             except MisconfigurationException:
                 raise  # the module's fault, whoever the client is
             except Exception as error:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.executors.sequential import all_finite
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job
 
@@ -31,11 +32,7 @@ def same(first: Outcome, second: Outcome) -> bool:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
-
-
-def _finite(outcome: Outcome) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in outcome[0])
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def check_effect(
@@ -51,19 +48,17 @@ def check_effect(
         name: The hyperparameter.
         values: Two values that ought to differ in effect.
         bases: Configurations around them, the likeliest to show an effect first.
-        train: Trains a client from the same start with the same randomness, a few steps or in full; returns None
-            where that fails.
+        train: Trains a client, a few steps or in full, from the same start with the same randomness; None if it fails.
     """
-    distinct = [base for place, base in enumerate(bases) if base not in bases[:place]]
     alike = False
     for full in (False, True):
-        for base in distinct:
+        for base in [base for place, base in enumerate(bases) if base not in bases[:place]]:
             first, second = (train({**base, name: value}, full) for value in values)
             if first is None or second is None:
                 continue
             if not same(first, second):
                 return
-            alike = alike or _finite(first)  # two that diverge are alike whatever is tuned
+            alike = alike or all_finite(first[0])  # two that diverge are alike whatever is tuned
     if not alike:
         return
     raise ValueError(

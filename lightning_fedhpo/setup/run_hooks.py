@@ -23,7 +23,7 @@ class RunHooks(Callback):
 
     def __init__(self) -> None:
         self._session: Session | None = None
-        self._release: Callable[[], None] = _nothing
+        self._release: Callable[[], None] = lambda: None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""
@@ -88,7 +88,3 @@ class RunHooks(Callback):
         if self._session is None:
             raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
         return self._session
-
-
-def _nothing() -> None:
-    """Release nothing."""

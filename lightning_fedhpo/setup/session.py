@@ -213,7 +213,7 @@ class Session:
     def in_force(self, arm: Arm) -> dict[str, Any]:
         """Return the tuned values that are in force in an arm, as columns of the history."""
         spaces = [part.space for part in (self.search, self.tuner) if part.space is not None]
-        server = dict.fromkeys([*(name for space in spaces for name in space.server), *self.tuner.server_names])
+        server = [*(name for space in spaces for name in space.server), *self.tuner.server_names]
         values = {f"server/{name}": arm.server[name] for name in server if name in arm.server}
         return values | {f"client/{name}": value for name, value in self.chosen(arm).items()}
 
@@ -235,11 +235,6 @@ class Session:
         epochs = max(tuning.values("epochs"), default=self.options.epochs)
         batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
         return epochs, self._batches(int(self.data.sizes("train").max()), batch_size)
-
-    @property
-    def jobs_done(self) -> int:
-        """How many jobs are done for good: those of arms that are aggregated."""
-        return self.records.client_updates
 
     @property
     def jobs(self) -> int:

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.run.table import WAITING, Table
-from lightning_fedhpo.run.table_column import Column
+from lightning_fedhpo.run.table import WAITING, Column, Table
 
 ROWS: list[dict[str, Any]] = [
     {"round": 0, "score": 0.1, "best": True, "kind": "adam", "count": 3},
