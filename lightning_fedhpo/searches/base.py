@@ -89,13 +89,13 @@ class Search(Callback):
         """Refuse a Trainer without a ``FederatedLoop``."""
         check_beside_loop(self, trainer, stage)
 
-    @abstractmethod
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Return the arms to start before this round."""
+        """Return the arms to start before this round; all start before the first unless a subclass says otherwise."""
+        return [] if arms else [self.draft(arm, context.seed) for arm in range(self.starts or 0)]
 
-    @abstractmethod
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Return the arms to take out after this round."""
+        """Return the arms to take out after this round, by default none."""
+        return []
 
     @abstractmethod
     def done(self, arms: Sequence[Arm]) -> bool:
@@ -145,9 +145,8 @@ class Search(Callback):
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the space and the settings."""
-        settings = ("budget", "per_client", *self.settings)
-        own = {name: getattr(self, name) for name in settings}
-        return {"name": type(self).__name__, "space": self.space.to_dict(), **own}
+        settings = {name: getattr(self, name) for name in ("budget", "per_client", *self.settings)}
+        return {"name": type(self).__name__, "space": self.space.to_dict(), **settings}
 
 
 class NoSearch(Search):
@@ -167,17 +166,6 @@ class NoSearch(Search):
         self.max_rounds = self.rounds = self.spends = self.budget = rounds or 0
         self._ends = ends
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Do nothing: it is no callback of a Trainer."""
-
-    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Start no further arm."""
-        return []
-
-    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Take no arm out."""
-        return []
-
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the rounds are over, if the loop ends them."""
         return self._ends and len(arms) > 0 and arms[0].rounds >= self.max_rounds
@@ -188,11 +176,7 @@ class NoSearch(Search):
 
 
 def arms_of(budget: int, max_rounds: int) -> int:
-    """Return how many arms of so many rounds a budget covers.
-
-    >>> arms_of(100, 30)
-    3
-    """
+    """Return how many arms of so many rounds a budget covers: 3 of 30 rounds with 100."""
     if max_rounds > budget:
         raise ValueError(
             f"`max_rounds` must be from 1 to `budget`, got {max_rounds} with budget={budget}: the budget does not "

@@ -13,22 +13,17 @@ from dataclasses import dataclass
 from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.scores import discounted, ranked
-from lightning_fedhpo.searches.base import Draft, Search, check_arms
+from lightning_fedhpo.searches.base import Search, check_arms
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """One run of successive halving.
+    """One run of successive halving."""
 
-    Attributes:
-        sizes: The number of arms in each rung.
-        ends: The arms' round after which each rung ends.
-    """
-
-    sizes: tuple[int, ...]
-    ends: tuple[int, ...]
+    sizes: tuple[int, ...]  # the number of arms in each rung
+    ends: tuple[int, ...]  # the arms' round after which each rung ends
 
     @property
     def cost(self) -> int:
@@ -117,10 +112,6 @@ class SuccessiveHalving(Search):
         sizes = tuple(self.starts // self.eta**rung for rung in range(len(self.rungs)))
         self._bracket = Bracket(sizes, tuple(self.rungs))
         self.spends = self._bracket.cost
-
-    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Start all arms before the first round."""
-        return [] if arms else [self.draft(arm, context.seed) for arm in range(self.starts)]
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """Take out all but the best after a rung's last round."""

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search, arms_of
+from lightning_fedhpo.searches.base import Search, arms_of
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.types import RoundContext
 
 
 class RandomSearch(Search):
@@ -37,14 +36,6 @@ class RandomSearch(Search):
         self.max_rounds = self.rounds = whole("max_rounds", max_rounds)
         self.arms = self.starts = arms_of(self.budget, self.max_rounds)
         self.spends = self.arms * self.max_rounds
-
-    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Start all arms before the first round."""
-        return [] if arms else [self.draft(arm, context.seed) for arm in range(self.arms)]
-
-    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Take none out."""
-        return []
 
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the arms have had their rounds."""

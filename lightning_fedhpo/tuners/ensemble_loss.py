@@ -16,9 +16,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from lightning_fedhpo.client.step_log import Recorder
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.server_validation import ServerValidation
-from lightning_fedhpo.types import ClientResult, Config
+from lightning_fedhpo.types import Config
 
 Outputs = list[Any]
 """What a model returned from ``forward`` in a pass over the examples, call by call: tensors, or containers of them."""
@@ -65,12 +64,7 @@ def finite(output: Any) -> bool:
     False
     """
     found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    mapped(note, [output])
+    mapped(found.append, [output])
     return all(bool(tensor.isfinite().all()) for tensor in found)
 
 
@@ -78,14 +72,13 @@ def finite(output: Any) -> bool:
 def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> Iterator[None]:
     """Replace a module's ``forward`` for a while."""
     own = vars(module)
-    before = own.get("forward")
+    before = {name: own[name] for name in own if name == "forward"}
     own["forward"] = forward
     try:
         yield
     finally:
         del own["forward"]
-        if before is not None:
-            own["forward"] = before
+        own.update(before)
 
 
 class LossRecorder(Recorder):
@@ -112,12 +105,11 @@ class LossRecorder(Recorder):
 
     def returned(self, output: Any) -> None:
         """Take what a step returns, and differentiate the batch's loss."""
-        if self._present is None:
-            found = output if isinstance(output, Tensor) and self._loss == "loss" else None
-            self._present = output.get(self._loss) if isinstance(output, Mapping) else found
+        named = output if isinstance(output, Mapping) else {"loss": output}
+        loss = named.get(self._loss) if self._present is None else self._present
         gradient = None
-        if isinstance(self._present, Tensor) and self._present.requires_grad:
-            (gradient,) = torch.autograd.grad(self._present.reshape(()), self._by, allow_unused=True)
+        if isinstance(loss, Tensor) and loss.requires_grad:
+            (gradient,) = torch.autograd.grad(loss.reshape(()), self._by, allow_unused=True)
         if gradient is None:
             raise MisconfigurationException(
                 f"FedTune's credits are derivatives of {self._loss!r} with respect to the outputs of `forward`, and "
@@ -136,53 +128,42 @@ class LossRecorder(Recorder):
         return self._sum / self._examples
 
 
-class Ensemble:
-    """Evaluates several models as one on the examples of a :class:`ServerValidation`."""
+def outputs_of(
+    validation: ServerValidation,
+    weights: Sequence[Tensor],
+    buffers: Sequence[Tensor],
+    personal: Sequence[Tensor] | None,
+    config: Config,
+) -> Outputs:
+    """Return a model's outputs for the examples of a :class:`ServerValidation`, call by call of ``forward``."""
+    module = validation.executor().local.module
+    forward, calls = module.forward, []
 
-    def __init__(self, validation: ServerValidation) -> None:
-        self._validation = validation
+    def collecting(*arguments: Any, **options: Any) -> Any:
+        output = forward(*arguments, **options)
+        calls.append(mapped(lambda tensor: tensor.detach().clone(), [output]))
+        return output
 
-    @property
-    def _module(self) -> LightningModule:
-        return self._validation.executor().local.module
+    with forward_replaced(module, collecting):
+        validation.run(weights, buffers, personal, config)
+    if not calls:
+        raise MisconfigurationException(
+            "FedTune combines models by the outputs of `forward`, which the `validation_step` of "
+            f"{type(module).__name__} does not call: compute its outputs by `self(x)` there, the loss from them, and "
+            "log it."
+        )
+    return calls
 
-    def outputs(self, result: ClientResult) -> Outputs:
-        """Return the outputs of a client's model for the examples, call by call of ``forward``."""
-        return self._collected(result.weights, result.buffers, result.personal or None, result.job.config)
 
-    def outputs_of(self, arm: Arm) -> Outputs:
-        """Return the outputs of an arm's global model for the examples."""
-        return self._collected(arm.weights, arm.buffers, None, arm.client)
+def derivative(validation: ServerValidation, outputs: Sequence[Outputs], weights: Tensor, loss: str) -> Tensor:
+    """Return the derivative of the loss of the models' weighted outputs with respect to each weight."""
+    by = weights.detach().clone().requires_grad_()
+    calls = iter(list(zip(*outputs, strict=True)))
 
-    def _collected(
-        self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
-    ) -> Outputs:
-        forward, calls = self._module.forward, []
+    def combining(*arguments: Any, **options: Any) -> Any:
+        return weighted_sum(next(calls), by)
 
-        def collecting(*arguments: Any, **options: Any) -> Any:
-            output = forward(*arguments, **options)
-            calls.append(mapped(lambda tensor: tensor.detach().clone(), [output]))
-            return output
-
-        with forward_replaced(self._module, collecting):
-            self._validation.run(weights, buffers, personal, config)
-        if not calls:
-            raise MisconfigurationException(
-                f"FedTune combines models by the outputs of `forward`, which the `validation_step` of "
-                f"{type(self._module).__name__} does not call: compute its outputs by `self(x)` there, the loss from "
-                "them, and log it."
-            )
-        return calls
-
-    def derivative(self, outputs: Sequence[Outputs], weights: Tensor, loss: str) -> Tensor:
-        """Return the derivative of the loss of the weighted sum of outputs with respect to each weight."""
-        by = weights.detach().clone().requires_grad_()
-        calls = iter(list(zip(*outputs, strict=True)))
-
-        def combining(*arguments: Any, **options: Any) -> Any:
-            return weighted_sum(next(calls), by)
-
-        recorder = LossRecorder(loss, by)
-        with forward_replaced(self._module, combining):
-            self._validation.differentiate(recorder)
-        return recorder.gradient
+    recorder = LossRecorder(loss, by)
+    with forward_replaced(validation.executor().local.module, combining):
+        validation.differentiate(recorder)
+    return recorder.gradient

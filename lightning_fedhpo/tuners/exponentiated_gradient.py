@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,17 +92,11 @@ class Baseline:
 
 @dataclass
 class Distribution:
-    """A categorical distribution, and what its step size depends on.
+    """A categorical distribution, and what its step size depends on."""
 
-    Attributes:
-        z: The log-probabilities.
-        norm: The root of the sum of squares of the gradients' largest entries, for the adaptive schedule.
-        steps: The number of updates.
-    """
-
-    z: Logs
-    norm: float = 0.0
-    steps: int = 0
+    z: Logs  # the log-probabilities
+    norm: float = 0.0  # root of the sum of squares of the gradients' largest entries, for the adaptive schedule
+    steps: int = 0  # the number of updates
 
     @classmethod
     def uniform(cls, size: int) -> Distribution:
@@ -124,12 +118,3 @@ class Distribution:
         self.norm = math.hypot(self.norm, largest)
         if largest and len(self.z) > 1:
             self.z = normalised(np.clip(self.z - self.step(slope, schedule), -LARGEST, LARGEST))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as plain numbers."""
-        return {"z": self.z.tolist(), "norm": self.norm, "steps": self.steps}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Distribution:
-        """Build a distribution from its state."""
-        return cls(np.asarray(state["z"], dtype=np.float64), state["norm"], state["steps"])

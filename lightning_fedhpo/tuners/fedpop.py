@@ -1,10 +1,10 @@
 """FedPop: a population of arms evolves, and so do the configurations of the clients inside each arm.
 
-Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", 2023; the mathematics is in :mod:`.evolution`.
-Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; a replaced arm also copies the
-server optimizer's state; no arm is replaced after its last round; a score that is not finite is the worst, and is never
-copied from. The ball around an arm's configuration is one interval per hyperparameter, as wide as the first
-perturbations. The authors' program differs from the paper in many ways: see ``recipes/fedpop``.
+Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", AAAI 2025 (arXiv 2308.08634); the mathematics
+is in :mod:`.evolution`. Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; a replaced
+arm also copies the server optimizer's state; no arm is replaced after its last round; a score that is not finite is the
+worst, and is never copied from. The ball around an arm's configuration is one interval per hyperparameter, as wide as
+the first perturbations. The authors' program differs from the paper in many ways: see ``recipes/fedpop``.
 """
 
 from __future__ import annotations
@@ -33,19 +33,12 @@ LEVELS = ("g", "l")
 
 @dataclass
 class Member:
-    """An arm of the population.
+    """An arm of the population."""
 
-    Attributes:
-        base: The clients' configuration, beta^0.
-        slots: The configuration of each place in the cohort, in the ball around the base.
-        used: The number of places in the present round.
-        parent: The arm that it was replaced by in this round.
-    """
-
-    base: dict[str, Any]
-    slots: list[dict[str, Any]] = field(default_factory=list)
-    used: int = 0
-    parent: int | None = None
+    base: dict[str, Any]  # the clients' configuration, beta^0
+    slots: list[dict[str, Any]] = field(default_factory=list)  # that of each place in the cohort, near the base
+    used: int = 0  # the number of places in the present round
+    parent: int | None = None  # the arm that it was replaced by in this round
 
 
 class FedPop(Tuner):
@@ -58,7 +51,7 @@ class FedPop(Tuner):
         space: Both its parts are tuned. The search draws the first server values.
         levels: ``"g"`` replaces the worst arms by perturbed copies of the best; ``"l"`` does the same to the
             configurations of a cohort's places inside each arm. Both, one or none.
-        interval: Rounds between two replacements of arms; below one, as a part of the longest arm's rounds.
+        interval: Rounds between two replacements of arms: 1 is every round, 0.1 a tenth of the longest arm's rounds.
         rho: The worst 1/rho are replaced by copies of the best 1/rho.
         epsilon: How far values are perturbed at first, as a part of the space.
         resample: The probability with which a value is drawn anew instead, at first.
@@ -195,10 +188,8 @@ class FedPop(Tuner):
     @property
     def lineage(self) -> Table:
         """Who came from whom: a row for every arm that was replaced, with its new values and those of its parent."""
-        table = Table()
-        for row in self._lineage:
-            table.append(row)
-        return table
+        names = self._lineage[0] if self._lineage else ()
+        return Table({name: [row[name] for row in self._lineage] for name in names})
 
     def describe_lineage(self) -> str:
         """Return the lineage as text, a line for every arm that was replaced."""

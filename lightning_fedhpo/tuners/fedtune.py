@@ -25,7 +25,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
 from lightning_fedhpo.tuners import fedtune_policy as policy
 from lightning_fedhpo.tuners.base import Tuner, check_client_part
-from lightning_fedhpo.tuners.ensemble_loss import Ensemble, finite
+from lightning_fedhpo.tuners.ensemble_loss import derivative, finite, outputs_of
 from lightning_fedhpo.tuners.fedtune_state import FedTuneState
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
@@ -61,7 +61,6 @@ class FedTune(Tuner):
 
     needs_everyone = True
     lists_values = True
-    _ensemble: Ensemble
     settings = ("lr", "optimizer", "credit", "buffer", "capacity", "relaxation", "temperature", "center", "loss")
 
     def __init__(
@@ -141,12 +140,12 @@ class FedTune(Tuner):
         self._clients, self._monitor = plan.clients, self.loss or plan.monitor
         self.models_received = plan.clients - 1 if self.credit == "federated" else 0
         self._sign = plan.sign if self.loss is None else 1.0
-        self._ensemble = Ensemble(validation)
+        self._validation = validation
 
     def rehearse(self, arm: Arm) -> None:
         """Take the derivative of a single model's loss, to find a module without one before the first round."""
-        outputs = self._ensemble.outputs_of(arm)
-        self._ensemble.derivative([outputs], torch.ones(1, dtype=torch.float64), self._monitor)
+        outputs = outputs_of(self._validation, arm.weights, arm.buffers, None, arm.client)
+        derivative(self._validation, [outputs], torch.ones(1, dtype=torch.float64), self._monitor)
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Draw every client's candidate, and load the model of that joint configuration into the arm."""
@@ -168,7 +167,8 @@ class FedTune(Tuner):
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
         """Keep the client's outputs for the validation examples, if they are finite."""
-        outputs = self._ensemble.outputs(result)
+        personal = result.personal or None
+        outputs = outputs_of(self._validation, result.weights, result.buffers, personal, result.job.config)
         return {"outputs": outputs} if finite(outputs) else None
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
@@ -188,8 +188,8 @@ class FedTune(Tuner):
         shares = examples / (examples * [result.job.weight for result in told]).sum()
         outputs = [result.received["outputs"] for result in told if result.received is not None]
         weights = torch.from_numpy(shares * [result.job.weight for result in told])
-        derivative = self._ensemble.derivative(outputs, weights, self._monitor).numpy()
-        return self._sign * shares * derivative  # type: ignore[no-any-return]  # numpy's operators are
+        slopes = derivative(self._validation, outputs, weights, self._monitor).numpy()
+        return self._sign * shares * slopes  # type: ignore[no-any-return]  # numpy's operators are
 
     def _gradient(self, state: FedTuneState, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
         """Note every client's credit, and return the gradient on the logits."""

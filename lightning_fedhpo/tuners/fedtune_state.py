@@ -18,27 +18,16 @@ ARRAYS = ("logits", "first", "second", "credits")
 
 @dataclass
 class FedTuneState:
-    """The policies of an arm's clients.
+    """The policies of an arm's clients."""
 
-    Attributes:
-        logits: One row a client, one column a candidate.
-        first: Adam's first moment.
-        second: Adam's second moment.
-        credits: Every client's credit of the last round (equation 12), nan where it had none.
-        buffer: The global models.
-        steps: The number of steps taken.
-        decided: The present round's decisions: every client's candidate, or the concrete relaxation's weights.
-        cohort: The clients of the present round; not all in a ``fast_dev_run``.
-    """
-
-    logits: policy.Array
-    first: policy.Array
+    logits: policy.Array  # one row a client, one column a candidate
+    first: policy.Array  # Adam's moments
     second: policy.Array
-    credits: policy.Array
+    credits: policy.Array  # of the last round (equation 12), nan for a client that had none
     buffer: ModelBuffer
     steps: int = 0
-    decided: policy.Array = field(default_factory=lambda: np.zeros(0))
-    cohort: Sequence[int] = ()
+    decided: policy.Array = field(default_factory=lambda: np.zeros(0))  # this round's candidates, or relaxed weights
+    cohort: Sequence[int] = ()  # the clients of this round: not all in a `fast_dev_run`
 
     @classmethod
     def uniform(cls, clients: int, candidates: int, buffer: ModelBuffer) -> FedTuneState:

@@ -16,11 +16,6 @@ class ModelBuffer:
         policy: ``"joint"`` begins an unseen configuration from the initial weights; ``"nearest"`` from the kept one
             that the fewest clients differ in, the latest of equals; ``"shared"`` has one model for all.
         capacity: How many models are kept; the least recently used is dropped.
-
-    Example:
-        >>> buffer = ModelBuffer("nearest", capacity=2)
-        >>> buffer.nearest((0, 1)) is None
-        True
     """
 
     def __init__(self, policy: Literal["joint", "shared", "nearest"], capacity: int) -> None:
@@ -29,19 +24,17 @@ class ModelBuffer:
         self._initial: Model | None = None
         self._models: dict[Key, Model] = {}  # in the order of their use, the latest last
 
-    def __len__(self) -> int:
-        return len(self._models)
-
     def fetch(self, arm: Arm, key: Key) -> None:
         """Load the model of a joint configuration into an arm; the buffer does not change."""
         if self.policy == "shared":
             return
         if self._initial is None:
             self._initial = arm.model()
-        source = self._models.get(key)
-        if source is None and self.policy == "nearest":
-            source = self.nearest(key)
-        arm.restore(self._initial if source is None else source)
+        source = key
+        if key not in self._models and self._models and self.policy == "nearest":
+            latest_first = reversed(self._models)
+            source = min(latest_first, key=lambda kept: sum(one != other for one, other in zip(kept, key, strict=True)))
+        arm.restore(self._models.get(source, self._initial))
 
     def store(self, arm: Arm, key: Key) -> None:
         """Keep a copy of an arm's model under a joint configuration."""
@@ -51,14 +44,6 @@ class ModelBuffer:
         self._models[key] = arm.model()
         if len(self._models) > self.capacity:
             del self._models[next(iter(self._models))]
-
-    def nearest(self, key: Key) -> Model | None:
-        """Return the kept model whose configuration differs in the fewest clients, the latest of equals."""
-        if not self._models:
-            return None
-        latest_first = reversed(self._models)
-        best = min(latest_first, key=lambda kept: sum(one != other for one, other in zip(kept, key, strict=True)))
-        return self._models[best]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the initial model, and the kept ones in the order of their use."""

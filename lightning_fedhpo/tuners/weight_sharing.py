@@ -29,15 +29,9 @@ MOST_CONFIGS = 10**4
 
 @dataclass
 class ArmState:
-    """The candidates of one arm, and the distributions over them.
+    """The candidates of one arm, and the distributions over them."""
 
-    Attributes:
-        axes: What each distribution chooses among: whole configurations, or the values of one hyperparameter.
-        distributions: One over all configurations, or one for each hyperparameter.
-        baseline: The mean of earlier losses.
-    """
-
-    axes: list[list[dict[str, Any]]]
+    axes: list[list[dict[str, Any]]]  # what each distribution chooses among: configurations, or one name's values
     distributions: list[Distribution]
     baseline: Baseline = field(default_factory=Baseline)
 
@@ -82,16 +76,15 @@ class ArmState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in plain containers."""
-        distributions = [distribution.state_dict() for distribution in self.distributions]
+        distributions = [vars(distribution) | {"z": distribution.z.tolist()} for distribution in self.distributions]
         return {"axes": self.axes, "distributions": distributions, "baseline": asdict(self.baseline)}
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any]) -> ArmState:
         """Build an arm's state from a checkpoint."""
         axes = [[dict(config) for config in axis] for axis in saved["axes"]]
-        return cls(
-            axes, [Distribution.from_state(one) for one in saved["distributions"]], Baseline(**saved["baseline"])
-        )
+        distributions = [Distribution(**one | {"z": np.asarray(one["z"])}) for one in saved["distributions"]]
+        return cls(axes, distributions, Baseline(**saved["baseline"]))
 
 
 class WeightSharing(Tuner):
