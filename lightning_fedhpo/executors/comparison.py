@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_fedhpo.types import ClientResult
 
 STEPS_COMPARED = 3
-"""Batches of an epoch that are compared: in longer trainings rounding errors grow to where they prove nothing."""
+"""First steps of a job that are compared: in longer trainings rounding errors grow to where they prove nothing."""
 TOLERANCE_OF_IMAGES = 1e-3
 """How far apart weights under convolutions may be, of the way that they moved: of a million numbers one or two lie so
 near to zero, or to the maximum beside them, that their gradients go elsewhere when they are rounded otherwise."""

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """The Trainer's limits on a client's batches."""
+    """The Trainer's limits on a client's batches, and how many steps a comparison takes."""
 
     train: int | float = 1.0
     val: int | float = 1.0
+    steps: int | None = None
 
 
 class SequentialExecutor(Executor):
@@ -94,10 +95,11 @@ class SequentialExecutor(Executor):
             self.state.end()
 
     @contextmanager
-    def briefly(self, batches: int) -> Iterator[None]:
-        """Have jobs train on no more than so many batches an epoch."""
+    def briefly(self, steps: int) -> Iterator[None]:
+        """Have single jobs take no more than so many steps, and jobs side by side no more in an epoch."""
         whole, limit = self.limits, self.limits.train
-        self.limits = replace(whole, train=min(limit, batches) if isinstance(limit, int) or limit == 1.0 else limit)
+        train = min(limit, steps) if isinstance(limit, int) or limit == 1.0 else limit
+        self.limits = replace(whole, train=train, steps=steps)
         try:
             yield
         finally:
@@ -218,6 +220,7 @@ class SequentialExecutor(Executor):
             settings.batch_size,
             self._generator.manual_seed(draw),
             self.limits.train,
+            self.limits.steps,
             val=data.examples(client, "val") if self.local.watches_validation else None,
             val_limit=self.limits.val,
         )

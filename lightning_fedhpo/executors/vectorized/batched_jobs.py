@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.executors.comparison import STEPS_COMPARED
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batch_layout import (
     Lanes,
@@ -34,14 +36,16 @@ EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
 
-class Trained(NamedTuple):
-    """What came out of jobs that were computed together: a lane each."""
+Early = tuple[list[Tensor], dict[str, float]]
+"""A job's weights, and what it has logged, after the first steps."""
 
-    weights: Sequence[Tensor]
-    before: Mapping[str, Sequence[float]]
-    after: Mapping[str, Sequence[float]]
-    train: Mapping[str, Sequence[float]]
-    finite: Sequence[bool]
+
+class Trained(NamedTuple):
+    """What came out of a group of jobs, a lane each; of some lanes also what they were after their first steps."""
+
+    weights: list[Tensor]
+    train: dict[str, list[float]]
+    early: dict[int, Early]
 
 
 class BatchedJobs:
@@ -87,23 +91,54 @@ class BatchedJobs:
         return self._known[key]
 
     @torch.no_grad()
-    def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> list[ClientResult]:
-        """Return the results of jobs that are computed together, in their order."""
-        in_round = self.sequential.binding.in_round
+    def run(
+        self,
+        jobs: Sequence[Job],
+        arms: Mapping[int, Arm],
+        context: RoundContext,
+        watched: Sequence[int] = (),
+        early: dict[int, ClientResult] | None = None,
+    ) -> list[ClientResult]:
+        """Return the results of jobs that are computed together, in their order.
+
+        Args:
+            jobs: The jobs.
+            arms: Their arms.
+            context: The round.
+            watched: Places of jobs whose first steps are asked for.
+            early: Gets their results with the weights and logs of then.
+        """
+        in_round, scored = self.sequential.binding.in_round, self.sequential.monitor is not None
         settings = [self._settings_of(in_round(job.config, arms[job.arm].rounds)) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
-        results: list[ClientResult | None] = [None] * len(jobs)
+        before = self._scores(_stacked(arms, jobs), settings, jobs) if scored and context.needs_before else {}
+        groups = grouped(work, self._lanes_at_once, self._widest)
         alone = len({one.batch_size for one in work}) == 1
-        for width, group in grouped(work, self._lanes_at_once, self._widest):
+        several: list[Trained] = []
+        for width, group in groups:
             count = lanes_of(len(group), alone)
             lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
             places = [one.place for one in group]
-            filled = [*places, *places[:1] * (count - len(places))]  # lanes without a job compute one of another's
-            in_lanes = [jobs[place] for place in filled], [settings[place] for place in filled]
-            trained = self._trained(lanes, *in_lanes, arms, context)
-            for lane, place in enumerate(places):
-                results[place] = self._result(jobs[place], settings[place], group[lane], trained, lane)
-        return [result for result in results if result is not None]
+            places += places[:1] * (count - len(group))  # lanes without a job compute one of another's
+            in_lanes = [jobs[place] for place in places], [settings[place] for place in places]
+            several.append(self._trained(lanes, *in_lanes, arms, context, [one.place in watched for one in group]))
+        weights = [
+            torch.cat(parts) if parts[1:] else parts[0] for parts in zip(*(t.weights for t in several), strict=True)
+        ]
+        order = [one.place for _, group in groups for one in group]
+        after = self._scores(weights, [settings[place] for place in order], [jobs[p] for p in order]) if scored else {}
+        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(len(jobs), -1), dim=1) for tensor in weights])
+        finite = norms.sum(0).isfinite().tolist()
+        of_lanes = [(trained, lane) for trained in several for lane in range(len(trained.weights[0]))]
+        results: dict[int, ClientResult] = {}
+        for number, (place, (trained, lane)) in enumerate(zip(order, of_lanes, strict=True)):
+            scores = _at(before, place), _at(after, number)
+            outcome = [tensor[number] for tensor in weights], _at(trained.train, lane), finite[number]
+            results[place] = self._result(jobs[place], settings[place], work[place], scores, *outcome)
+            if early is not None and place in watched:
+                first, logged = trained.early[lane]
+                early[place] = replace(results[place], weights=first, train=logged)
+        return [results[place] for place in range(len(jobs))]
 
     def _trained(
         self,
@@ -112,12 +147,10 @@ class BatchedJobs:
         settings: Sequence[JobSettings],
         arms: Mapping[int, Arm],
         context: RoundContext,
+        watched: Sequence[bool],
     ) -> Trained:
         programs, count = self.programs, len(jobs)
-        start = _stacked([arms[job.arm] for job in jobs])
-        own = [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
-        scored = self.sequential.monitor is not None
-        before = self._scores(start, own, jobs) if scored and context.needs_before else {}
+        start, own = _stacked(arms, jobs), self._own(settings)
         weights = [tensor.clone() for tensor in start] if programs.added else start
         received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
@@ -141,6 +174,7 @@ class BatchedJobs:
         outcome = [*weights, *sums, *last]
         final: list[Tensor] = []
         finished: list[int] = []
+        early: dict[int, Early] = {}
         for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
             wanted = lanes_left(active, count)
             if active < min(busy, wanted):  # done, and computed on beside others
@@ -154,49 +188,67 @@ class BatchedJobs:
             *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
             programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
+            if step < STEPS_COMPARED:
+                seen = sizes[: step + 1].sum(0)
+                for lane in (lane for lane, is_watched in enumerate(watched[:active]) if is_watched):
+                    early[lane] = [w[lane].clone() for w in weights], _at(self._logged(sums, last, seen), lane)
         done_early = torch.tensor(finished, dtype=torch.long)
         for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
             tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
-        total = torch.from_numpy(lanes.sizes.sum(axis=0))
-        latest, train = dict(zip(programs.last_too, last, strict=True)), {}
-        for name, logged in zip(programs.logs["training"], sums, strict=True):
+        logged = self._logged(sums, last, sizes.sum(0))
+        return Trained([tensor[: len(watched)] for tensor in weights], logged, early)
+
+    def _logged(self, sums: Sequence[Tensor], last: Sequence[Tensor], total: Tensor) -> dict[str, list[float]]:
+        latest, train = dict(zip(self.programs.last_too, last, strict=True)), {}
+        for name, logged in zip(self.programs.logs["training"], sums, strict=True):
             train[name] = (logged / total).tolist()
             if name in latest:
                 train |= {f"{name}_epoch": train[name], f"{name}_step": latest[name].tolist()}
-        after = self._scores(weights, own, jobs) if scored else {}
-        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(count, -1), dim=1) for tensor in weights])
-        return Trained(weights, before, after, train, norms.sum(0).isfinite().tolist())
+        return train
+
+    def _own(self, settings: Sequence[JobSettings]) -> list[Tensor]:
+        return [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
 
     def _scores(
-        self, weights: Sequence[Tensor], own: Sequence[Tensor], jobs: Sequence[Job]
-    ) -> dict[str, Sequence[float]]:
+        self, weights: Sequence[Tensor], settings: Sequence[JobSettings], jobs: Sequence[Job]
+    ) -> dict[str, list[float]]:
         """Return the means of what validation logs, nan for who has no validation examples."""
         counts = [self._scored(job) for job in jobs]
         if not any(counts):
             return {}
-        lanes = in_turn(
-            [self.sequential.data.rows(job.client, "val")[:count] for job, count in zip(jobs, counts, strict=True)],
-            self._scored_at_once(len(jobs)),
-        )
-        rows, shares = torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares)
-        names = self.programs.logs["validation"]
-        sums = [torch.zeros(len(jobs), dtype=self._dtype) for _ in names]
-        columns = self.programs.columns["validation"]
-        for step in range(rows.shape[0]):
-            inputs = [*weights, *sums, *own, *columns, rows[step], shares[step]]
-            self.programs.validate(inputs, len(jobs), rows.shape[2])
-        total = torch.tensor(counts)
-        return {name: (one / total).tolist() for name, one in zip(names, sums, strict=True)}
+        each = -(-len(jobs) // -(-len(jobs) // self._lanes_at_once(1)))
+        columns, names = self.programs.columns["validation"], self.programs.logs["validation"]
+        found: dict[str, list[float]] = {name: [] for name in names}
+        for start in range(0, len(jobs), each):
+            part = slice(start, start + each)
+            scored = zip(jobs[part], counts[part], strict=True)
+            owned = [self.sequential.data.rows(job.client, "val")[:count] for job, count in scored]
+            lanes = in_turn(owned, self._scored_at_once(len(owned)))
+            mine, own = [tensor[part] for tensor in weights], self._own(settings[part])
+            sums = [torch.zeros(len(owned), dtype=self._dtype) for _ in names]
+            for rows, shares in zip(torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares), strict=True):
+                self.programs.validate([*mine, *sums, *own, *columns, rows, shares], len(owned), rows.shape[1])
+            total = torch.tensor(counts[part])
+            for name, one in zip(names, sums, strict=True):
+                found[name] += (one / total).tolist()
+        return found
 
-    def _result(self, job: Job, setting: JobSettings, work: Work, trained: Trained, lane: int) -> ClientResult:
+    def _result(
+        self,
+        job: Job,
+        setting: JobSettings,
+        work: Work,
+        scores: Sequence[dict[str, float]],
+        weights: list[Tensor],
+        train: dict[str, float],
+        finite: bool,
+    ) -> ClientResult:
         counted = self._scored(job)
-        scored = self.sequential.monitor is not None and counted > 0
-        before = {name: values[lane] for name, values in trained.before.items()} if scored else {}
-        after = {name: values[lane] for name, values in trained.after.items()} if scored else {}
-        score = self.sequential.score(after) if scored else None
+        before, after = scores if counted else ({}, {})
+        score = self.sequential.score(after) if self.sequential.monitor is not None and counted else None
         return ClientResult(
             job=job,
-            weights=[tensor[lane] for tensor in trained.weights],
+            weights=weights,
             buffers=(),
             personal=(),
             used=setting.used,
@@ -209,8 +261,8 @@ class BatchedJobs:
             score_after=score,
             before=before,
             after=after,
-            train={name: values[lane] for name, values in trained.train.items()},
-            finite=trained.finite[lane] and (score is None or math.isfinite(score)),
+            train=train,
+            finite=finite and (score is None or math.isfinite(score)),
         )
 
     def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
@@ -259,8 +311,13 @@ def job_key(context: RoundContext, job: Job) -> int:
     return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
 
 
-def _stacked(arms: Sequence[Arm]) -> list[Tensor]:
-    """Return the arms' weights side by side, in tensors of their own."""
+def _at(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:
+    return {name: column[place] for name, column in values.items()}
+
+
+def _stacked(by_index: Mapping[int, Arm], jobs: Sequence[Job]) -> list[Tensor]:
+    """Return the weights of the jobs' arms side by side, in tensors of their own."""
+    arms = [by_index[job.arm] for job in jobs]
     different = list({arm.index: arm for arm in arms}.values())
     if len(different) == 1:
         weights = [weight.detach().expand(len(arms), *weight.shape) for weight in different[0].weights]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
 from lightning_fedhpo.binding.param_groups import group_of
+from lightning_fedhpo.executors.comparison import STEPS_COMPARED
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
@@ -17,7 +18,7 @@ from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.per_example import Assign, CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.programs import Programs, first_line
-from lightning_fedhpo.types import Config, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
 def vectorized(
@@ -50,7 +51,11 @@ def vectorized(
         jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
         context = RoundContext(0, 0, needs_before=sequential.monitor is not None)
         arms = {0: sequential.untrained_arm()}
-        if not compare(batched, jobs, range(len(jobs)), arms, context, LATER if proved else 1.0):
+        early: dict[int, ClientResult] = {}
+        with sequential.briefly(STEPS_COMPARED):
+            final = batched.run(jobs, arms, context, range(len(jobs)), early)
+        first = [early[place] for place in range(len(jobs))]
+        if not compare(batched, first, final, arms, context, LATER if proved else 1.0):
             raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
     except CannotBatchError:
         raise

@@ -62,8 +62,7 @@ class VectorizedExecutor(Executor):
             results: list[ClientResult] = []
             if together:
                 try:
-                    self._check(wave, arms, context, first=start == 0)
-                    results = self.batched.run(wave, arms, context)
+                    results = self._run_wave(wave, arms, context, first=start == 0)
                 except Exception as error:
                     # A step that cannot be batched any more; or one client's examples, and the next round may do.
                     together, self.alike = False, not isinstance(error, CannotBatchError)
@@ -99,15 +98,21 @@ class VectorizedExecutor(Executor):
             parameter.requires_grad for parameter in state.frozen.values()
         )
 
-    def _check(self, wave: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext, first: bool) -> None:
+    def _run_wave(
+        self, wave: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext, first: bool
+    ) -> list[ClientResult]:
         """Trace anew where the module has changed, and compare a job where it is time to."""
         if self._stale:
             step_by_conditions(self.sequential)
             scout(self.batched, wave[0].client)
             self._stale = False
-        if first and is_compared(context.round):
-            chosen = seeding.key(context.seed, seeding.EVALUATION, context.round) % len(wave)
-            compare(self.batched, wave, [chosen], arms, context, LATER)
+        if not (first and is_compared(context.round)):
+            return self.batched.run(wave, arms, context)
+        chosen = seeding.key(context.seed, seeding.EVALUATION, context.round) % len(wave)
+        early: dict[int, ClientResult] = {}
+        results = self.batched.run(wave, arms, context, [chosen], early)
+        compare(self.batched, [early[chosen]], [results[chosen]], arms, context, LATER)
+        return results
 
 
 def scout(batched: BatchedJobs, client: int) -> None:

@@ -115,9 +115,9 @@ def test_the_compared_job_is_a_function_of_seed_and_round(monkeypatch: pytest.Mo
     compared: list[tuple[int, list[int]]] = []
     compare = equivalence.compare
 
-    def notes(batched: Any, jobs: Any, chosen: Any, arms: Any, context: Any, slack: float = 1.0) -> bool:
-        compared.append((context.round, [jobs[place].client for place in chosen]))
-        return compare(batched, jobs, chosen, arms, context, slack)
+    def notes(batched: Any, early: Any, final: Any, arms: Any, context: Any, slack: float = 1.0) -> bool:
+        compared.append((context.round, [result.job.client for result in final]))
+        return compare(batched, early, final, arms, context, slack)
 
     monkeypatch.setattr("lightning_fedhpo.executors.vectorized.executor.compare", notes)
     for _ in range(2):
