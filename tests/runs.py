@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
+import logging
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
+
+from lightning_fedhpo.cli.main import main
 
 SMALL = ["data.clients=8", "data.examples=20", "data.features=5", "data.classes=3", "fed.cohort=3"]
 SMALL += ["trainer.accelerator=cpu"]
@@ -24,23 +29,6 @@ PLAIN = ["search=none", "tuner=fixed", "trainer.max_epochs=4"]
 SEARCHED = ["search.eliminations=1", "search.budget=12", "trainer.max_epochs=6"]
 """Three arms, of which one goes on after the third round: 3, 6, 9, 10, 11, 12 rounds are spent in all."""
 SPENT = [3, 6, 9, 10, 11, 12]
-
-SEVERAL = """
-import contextlib, io, json, sys
-from hydra.core.global_hydra import GlobalHydra
-from lightning_fedhpo.cli.main import main
-told = []
-for sys.argv[1:] in json.loads(sys.argv[1]):
-    GlobalHydra.instance().clear()
-    said, code = io.StringIO(), 0
-    with contextlib.redirect_stderr(said):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-    told.append([code, said.getvalue()])
-print(json.dumps(told))
-"""
 
 
 class Whole(NamedTuple):
@@ -105,9 +93,19 @@ def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complet
     return process("-m", "lightning_fedhpo.cli.main", *small(arguments), cwd=cwd, **environment)
 
 
-def answers(*commands: list[str], cwd: Path) -> list[tuple[int, str]]:
-    """Return how each of several commands ends and what it says of errors, one after another in one process."""
-    given = [[*small(command), "logger=none"] for command in commands]
-    done = process("-c", SEVERAL, json.dumps(given), cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return [(code, said) for code, said in json.loads(done.stdout.splitlines()[-1])]
+def answer(*arguments: str) -> tuple[object, str]:
+    """Run the command, small, in this process; return how it ends and what it says of errors."""
+    root, said, code = logging.getLogger(), io.StringIO(), None
+    handlers, level = root.handlers[:], root.level
+    GlobalHydra.instance().clear()
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(said), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(sys, "argv", ["fedhpo", *small(arguments), "logger=none"])
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    for handler in [one for one in root.handlers if one not in handlers]:  # Hydra's, for its log
+        handler.close()
+    root.handlers, root.level = handlers, level
+    return code, said.getvalue()

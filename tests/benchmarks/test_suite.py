@@ -20,19 +20,20 @@ from benchmarks.workloads import WORKLOADS
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Put back what the suite sets for its whole process."""
-    threads, levels = torch.get_num_threads(), {}
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        levels[name] = logging.getLogger(name).level
+    threads = torch.get_num_threads()
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         yield
     torch.set_num_threads(threads)
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 TINY = [Case("logistic", cohort=2, rounds=1, executors=("sequential", "auto"))]
 
 
+@pytest.mark.slow
 def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -90,17 +91,18 @@ def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.Monk
     assert BARE in {row["against"] for row in rows}
 
 
-def test_on_all_cores_the_better_bare_loop_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_on_all_cores_bare_loops_with_one_thread_and_with_all_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ratios.os, "cpu_count", lambda: 2)
     threads = torch.get_num_threads()
     rows, skipped = ratios.compared(TINY[0], 1, say=lambda text: None, kind=CORES)
     assert not skipped
-    assert [(row["side"], row["against"]) for row in rows] == [
-        ("sequential", BEST_BARE),
-        ("auto", BEST_BARE),
-        ("auto", BEST),
-    ]
+    against = [("sequential", BEST_BARE), ("auto", BEST_BARE), ("auto", BEST)]
+    assert [(row["side"], row["against"]) for row in rows] == against
     assert torch.get_num_threads() == threads
+
+
+def test_on_all_cores_the_better_bare_loop_counts() -> None:
     taken = {BARE: [2.0], f"{BARE}, 2 threads": [3.0], "sequential": [6.0]}
     assert [row["ratio"] for row in ratios.rows_of(CORES, "mlp", taken)] == [2.0]
 

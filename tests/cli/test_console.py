@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lightning_fedhpo.cli.console import number, report, size
+from lightning_fedhpo.cli.console import number, report
 
 SUMMARY = {
     "best": {"client": {"lr": 0.123456, "epochs": 3}, "server": {}},
@@ -51,7 +51,3 @@ def test_lines_keep_to_the_width(tmp_path: Path):
     lines = report(SUMMARY | {"best": many}, tmp_path, width=80).splitlines()
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
     assert all(any(f"module.layers.{i}.scale {number(1 / (i + 1))}" in line for line in lines) for i in range(30))
-
-
-def test_sizes_are_read_in_their_unit():
-    assert [size(10.0**k) for k in (0, 3, 6, 9, 12, 15)] == ["1 B", "1.0 kB", "1.0 MB", "1.0 GB", "1.0 TB", "1000.0 TB"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 
 from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.main import train
-from tests.runs import PLAIN, Whole, answers, composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
+from tests.runs import PLAIN, Whole, answer, composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 
 class Fails(Callback):
@@ -72,19 +73,32 @@ NO_CHECKPOINTS = {
 }
 
 
-def test_wrong_settings_are_answered_in_a_few_lines(whole: Whole, tmp_path: Path) -> None:
+@pytest.fixture
+def few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Check that a command fails, and that it says so in a few lines that have some parts."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(command: Sequence[str], *parts: str) -> None:
+        code, said = answer(*command)
+        assert code == 1, command
+        assert all(part in said for part in parts), said
+        assert len(said.strip().splitlines()) < 20 and "Traceback" not in said, said
+
+    return check
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_wrong_settings_are_answered_in_a_few_lines(few_lines: Callable[..., None], command: str) -> None:
+    few_lines(command.split(), *WRONG[command])
+
+
+def test_checkpoints_that_do_not_load_are_refused(whole: Whole, few_lines: Callable[..., None], tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     loads = (whole.folder / "checkpoints" / "last.ckpt").read_bytes()
     for name, content in {"last": loads, "cut": loads[:-100], "empty": b""}.items():
         (kept / f"{name}.ckpt").write_bytes(content)
     torch.save({"weight": torch.zeros(2)}, kept / "weights.ckpt")
-    refused = [[*PLAIN, f"ckpt_path={kept / name}", f"hydra.run.dir={tmp_path / 'rest'}"] for name in NO_CHECKPOINTS]
-    told = answers(*(command.split() for command in WRONG), *refused, cwd=tmp_path)
-    faults = [
-        [f"{kept / name} {what}: take {kept / 'last.ckpt'}, which loads."] for name, what in NO_CHECKPOINTS.items()
-    ]
-    for expected, (code, said) in zip([*WRONG.values(), *faults], told, strict=True):
-        assert code == 1, expected
-        assert all(part in said for part in expected), said
-        assert len(said.strip().splitlines()) < 20 and "Traceback" not in said, said
+    for name, fault in NO_CHECKPOINTS.items():
+        command = [*PLAIN, f"ckpt_path={kept / name}", f"hydra.run.dir={tmp_path / 'rest'}"]
+        few_lines(command, f"{kept / name} {fault}: take {kept / 'last.ckpt'}, which loads.")

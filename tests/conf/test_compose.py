@@ -110,14 +110,6 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str):
     assert [part for part in trainer.callbacks if isinstance(part, FederatedLoop)] == [fed]
 
 
-@pytest.mark.parametrize("kind", ["data", "model", "algorithm", "tuner", "search", "trainer"])
-def test_an_option_that_is_an_object_names_it(composed, kind: str):
-    for option in options(kind):
-        section = composed(f"{kind}={option}")[kind]
-        assert (section is None) == (option == "none")
-        assert section is None or section["_target_"].startswith("lightning")
-
-
 def test_the_papers_space_is_that_of_the_papers(composed):
     space = build(composed("space=papers", "space/client=[sgd,batch,epochs,dropout]"), "space")
     ends = {name: (dimension.grid(2)[0], dimension.grid(2)[-1]) for name, dimension in space.client.items()}

@@ -35,19 +35,13 @@ class Module(LightningDataModule):
         self.loaders = loaders
 
     def train_dataloader(self) -> Any:
-        default = DataLoader(tensors(400), batch_size=16, shuffle=True, drop_last=True)
-        return self.loaders.get("train", default)
+        return self.loaders.get("train", DataLoader(tensors(400), batch_size=16, shuffle=True, drop_last=True))
 
     def val_dataloader(self) -> Any:
         return self.loaders.get("val", DataLoader(tensors(100), batch_size=50))
 
     def test_dataloader(self) -> Any:
         return self.loaders.get("test", DataLoader(tensors(200), batch_size=40))
-
-
-class TrainOnly(LightningDataModule):
-    def train_dataloader(self) -> Any:
-        return DataLoader(tensors(400), batch_size=16)
 
 
 def test_its_splits_and_batching_are_kept() -> None:
@@ -65,7 +59,8 @@ def test_its_splits_and_batching_are_kept() -> None:
 
 
 def test_splits_it_lacks_come_from_training_in_the_ratio_of_the_fractions() -> None:
-    data = FederatedData(TrainOnly(), Iid(10), fractions=(0.5, 0.25, 0.25))
+    alone = LightningDataModule.from_datasets(tensors(400), batch_size=16)
+    data = FederatedData(alone, Iid(10), fractions=(0.5, 0.25, 0.25))
     assert [data.sizes(split).tolist() for split in ("train", "val", "test")] == [[20] * 10, [10] * 10, [10] * 10]
     assert data.eval_batch_size == 512
 
@@ -74,8 +69,7 @@ def test_splits_it_lacks_come_from_training_in_the_ratio_of_the_fractions() -> N
         # 0.6 to 0.2 is three to one of each client's 40
         assert [data.sizes(split).tolist() for split in ("train", "val", "test")] == [[30] * 10, [10] * 10, [10] * 10]
         assert not set(data.order("train").tolist()) & set(data.order("test").tolist())
-
-    data = FederatedData(TrainOnly(), Iid(10), fractions=(1, 0, 0))
+    data = FederatedData(alone, Iid(10), fractions=(1, 0, 0))
     assert data.sizes("val").sum() == data.sizes("test").sum() == 0
 
 

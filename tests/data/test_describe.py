@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural
-from lightning_fedhpo.data.describe import skew
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,17 +26,6 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[7] == "per client 1 of 2 labels (median), skew 0.50 (0: all alike, most skewed client 0.80)"
     FederatedData((torch.zeros(100), torch.arange(100) % 25), Iid(4)).describe()
     assert ", and 15 more" in capsys.readouterr().out
-
-
-def test_skew_is_half_the_l1_distance() -> None:
-    rng = np.random.default_rng(0)
-    owners, labels = rng.integers(0, 6, size=200), rng.integers(0, 9, size=200)
-    overall = np.bincount(labels, minlength=9) / 200
-    distances, held = skew(owners, labels, 6)
-    for client in range(6):
-        own = np.bincount(labels[owners == client], minlength=9)
-        assert distances[client] == pytest.approx(np.abs(own / own.sum() - overall).sum() / 2)
-        assert held[client] == (own > 0).sum()
 
 
 @pytest.mark.parametrize("classes", [3, 50, None])

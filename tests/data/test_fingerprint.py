@@ -122,6 +122,7 @@ def test_examples_are_not_fetched_and_unknown_things_not_compared() -> None:
     assert printed([(X.to_sparse(), i) for i in range(20)]) == printed([(X.to_sparse(), i) for i in range(20)])
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_another_process() -> None:
     code = (
         "import torch; from lightning_fedhpo.data import FederatedData, Natural;"

@@ -64,17 +64,16 @@ def contents(owners: Any, order: Any, seed: int = 3) -> dict[Any, list[list[int]
     }
 
 
-@pytest.mark.parametrize("names", [WORDS, np.arange(8) * 10 + 5], ids=["words", "numbers"])
-@pytest.mark.parametrize("newcomer", ["before", "after", "many"])
-def test_other_clients_do_not_move_a_clients_split(names: Any, newcomer: str) -> None:
-    words = names.dtype.kind == "U"
+@pytest.mark.parametrize(
+    ("names", "new"),
+    [  # newcomers come before, after and between the others in the order of names, which is that of clients' numbers
+        (WORDS, ["a"] * 30 + ["zoe, who has the longest name"] * 30 + [f"new {i}" for i in range(300)]),
+        (np.arange(8) * 10 + 5, [0] * 30 + [10**12] * 30 + [1000 + i for i in range(300)]),
+    ],
+    ids=["words", "numbers"],
+)
+def test_other_clients_do_not_move_a_clients_split(names: Any, new: list[Any]) -> None:
     before = contents(names[OWNERS], np.arange(240))
-    # "before" and "after" are in the order of names, which is the order of the clients' numbers.
-    new = {
-        "before": ["a"] * 30 if words else [0] * 30,
-        "after": ["zoe, who has the longest name"] * 30 if words else [10**12] * 30,
-        "many": [f"new {i}" for i in range(300)] if words else [1000 + i for i in range(300)],
-    }[newcomer]
     owners, order = np.concatenate([names[OWNERS], new]), np.arange(240 + len(new))
     # The newcomers' examples lie among the others', which keep their order.
     places = np.sort(np.random.default_rng(1).permutation(len(owners))[:240])

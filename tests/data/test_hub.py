@@ -20,16 +20,10 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def table(datasets: Any, images: np.ndarray, labels: np.ndarray, **names: str) -> Any:
     """A table with columns as sets on the hub have them."""
     image, label = names.get("image", "image"), names.get("label", "label")
-    features = datasets.Features(
-        {"id": datasets.Value("int64"), image: datasets.Image(), label: datasets.ClassLabel(num_classes=10)}
-    )
-    encoded = datasets.Image()
-    rows = {
-        "id": list(range(len(images))),
-        image: [encoded.encode_example(one) for one in images],
-        label: labels.tolist(),
-    }
-    return datasets.Dataset.from_dict(rows, features=features)
+    kinds = {"id": datasets.Value("int64"), image: datasets.Image(), label: datasets.ClassLabel(num_classes=10)}
+    encoded = [datasets.Image().encode_example(one) for one in images]
+    rows = {"id": list(range(len(images))), image: encoded, label: labels.tolist()}
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
 
 
 def test_columns_are_found_by_what_they_hold(datasets: Any):

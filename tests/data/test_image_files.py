@@ -115,6 +115,10 @@ def broken(path: Path, kind: str) -> Path:
             "npz without labels": {"x": x},
             "npz of offsets": {**row, "offsets": row["offsets"][:-1]},
             "npz with damage": {**row, "jpeg": damaged},
+            "npz of floats": {"x": x / 255, "y": y},
+            "npz of planes": {"x": x[:, None], "y": y},
+            "npz of another set": {"x": x, "y": y[:3]},
+            "npz of float labels": {"x": x, "y": y / 1},
         }
         path = path / "set.npz"
         np.savez(path, **arrays.get(kind, {"x": x, "y": y}))
@@ -137,6 +141,10 @@ def broken(path: Path, kind: str) -> Path:
         ("npz without labels", ValueError, "train part must hold the arrays x with y, or jpeg with .* it has x"),
         ("npz truncated", ValueError, "set.npz is no .npz file, or truncated"),
         ("npz of offsets", ValueError, "`offsets` must increase from 0 to the number of bytes in `jpeg`"),
+        ("npz of floats", ValueError, "images must be bytes .* train part has float64 of shape .4, 28, 28."),
+        ("npz of planes", ValueError, "train part has uint8 of shape .4, 1, 28, 28."),
+        ("npz of another set", ValueError, "train part has 4 images and labels of uint8 of shape .3,."),
+        ("npz of float labels", ValueError, "labels of float64"),
         ("npz with damage", ValueError, "image 1 of set.npz, train part is no image, or damaged"),
     ],
 )

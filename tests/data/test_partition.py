@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.data import (
-    Assignment,
-    Dirichlet,
-    FederatedData,
-    Iid,
-    Natural,
-    Part,
-    Partition,
-    Quantity,
-    Shards,
-)
+from lightning_fedhpo.data import Assignment, Dirichlet, FederatedData, Iid, Natural, Part, Partition, Quantity, Shards
 
 N, CLASSES = 1200, 10
 LABELS = np.random.default_rng(7).integers(0, CLASSES, size=N)
@@ -89,11 +79,9 @@ def test_dirichlet_shares_have_the_moments_of_a_dirichlet() -> None:
 
 @pytest.mark.parametrize("balanced", [False, True])
 def test_dirichlet_is_more_skewed_for_smaller_alpha(balanced: bool) -> None:
-    def classes_held(alpha: float) -> float:
-        owners = assign(Dirichlet(20, alpha, balanced=balanced), LABELS).owners[0]
-        return float((class_counts(owners, LABELS, 20) > 0).sum(axis=1).mean())
-
-    assert classes_held(0.05) < 5 < classes_held(0.3) < 9.5 < classes_held(1000.0)
+    owners = [assign(Dirichlet(20, alpha, balanced=balanced), LABELS).owners[0] for alpha in (0.05, 0.3, 1000.0)]
+    low, middle, high = ((class_counts(owner, LABELS, 20) > 0).sum(axis=1).mean() for owner in owners)
+    assert low < 5 < middle < 9.5 < high
 
 
 @pytest.mark.parametrize(
@@ -168,11 +156,8 @@ TENSORS = {"x": torch.zeros(3), "who": torch.tensor([1, 0, 1])}
 
 @pytest.mark.parametrize(
     ("dataset", "by"),
-    [(d, "who") for d in (TENSORS, ROWS, Table())]
-    + [
-        (ROWS, by)
-        for by in ([9, 4, 9], np.array([9, 4, 9]), torch.tensor([9, 4, 9]), [torch.tensor(9), 4, np.int64(9)])
-    ]
+    [(data, "who") for data in (TENSORS, ROWS, Table())]
+    + [(ROWS, by) for by in (np.array([9, 4, 9]), torch.tensor([9, 4, 9]), [torch.tensor(9), 4, np.int64(9)])]
     + [(ROWS, lambda example: example["who"])],
 )
 def test_natural_takes_values_in_any_form(dataset: Any, by: Any) -> None:

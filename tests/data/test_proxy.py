@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from typing import Any
 
@@ -28,8 +27,6 @@ def loader(size: int) -> DataLoader[Any]:
 
 class Knowing(LightningDataModule):
     """A data module with attributes and hooks, which notes what is called."""
-
-    mean = 0.5
 
     def __init__(self, width: int = 3) -> None:
         super().__init__()
@@ -60,10 +57,6 @@ class Knowing(LightningDataModule):
 
     def decode(self, label: int) -> str:
         return f"class {label} of {self.num_classes}"
-
-    @property
-    def broken(self) -> int:
-        return self.nothing  # type: ignore[attr-defined, no-any-return]
 
     def on_train_start(self) -> None:
         """Have a name that is a hook elsewhere."""
@@ -113,13 +106,11 @@ def test_it_is_set_up_once_and_sees_the_trainer_and_its_hooks_are_called(look: A
 
 def test_what_the_data_module_knows_is_found() -> None:
     _, data = made()
-    assert (data.mean, data.width) == (0.5, 3)
+    assert data.width == 3
     with pytest.raises(AttributeError, match="FederatedData.*its data module's, got 'num_classes'.*'Knowing'.*`setup`"):
         _ = data.num_classes
     assert data.clients == len(data) == 5
     assert data.decode(2) == "class 2 of 4"
-    with pytest.raises(AttributeError, match="got 'broken': 'Knowing' object has no attribute 'nothing'"):
-        _ = data.broken
     for name in ("nowhere", "_private", "__len_hint__", "__array__", "on_train_start", "on_save_checkpoint"):
         assert not hasattr(data, name)
     plain: Any = FederatedData([torch.zeros(5)], Iid(5))
@@ -165,13 +156,10 @@ def test_an_attribute_error_in_setup_is_not_hidden() -> None:
 
 
 @pytest.mark.parametrize("built", [False, True])
-@pytest.mark.parametrize(
-    "copied", [lambda data: pickle.loads(pickle.dumps(data)), copy.deepcopy], ids=["pickle", "copy"]
-)
-def test_copies_have_a_data_module_of_their_own(built: bool, copied: Any) -> None:
+def test_copies_have_a_data_module_of_their_own(built: bool) -> None:
     _, data = made()
     assert not built or data.clients == 5
-    other = copied(data)
+    other = pickle.loads(pickle.dumps(data))  # copies are made in the same way
     other.width, other.trainer = 9, "a trainer"
     assert (data.width, data.trainer) == (3, None)
     assert other._module.trainer == other.trainer == "a trainer"

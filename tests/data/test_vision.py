@@ -38,21 +38,14 @@ def test_the_official_test_part_stays_the_test(tmp_path: Path, make: Any):
 
 def test_the_test_part_is_dealt_by_the_same_rule(tmp_path: Path):
     write_idx(tmp_path, train=600, test=300)
-    data = fashion_mnist(tmp_path, Dirichlet(6, alpha=0.3), fractions=(0.9, 0.1, 0), seed=3)
+    data = fashion_mnist(tmp_path, Dirichlet(6, alpha=0.3), fractions=(0.9, 0.1, 0), seed=3, batch_size=7)
+    assert (data.seed, data.batch_size) == (3, 7)
     whole = counts(data, "train") + counts(data, "val")
     assert whole.max(axis=0).mean() > 30, "classes are skewed: 60 examples of 6 clients would be 10 each"
     # Every class has half as many test examples: a client's share of them is half, up to rounding.
     assert np.abs(counts(data, "test") - whole / 2).max() <= 1
     shards = fashion_mnist(tmp_path, Shards(10, classes_per_client=2))
     assert ((counts(shards, "test") > 0) == (counts(shards, "train") > 0)).all()
-
-
-def test_arguments_of_federated_data_go_through(tmp_path: Path):
-    write_idx(tmp_path, train=60, test=20)
-    data = fashion_mnist(tmp_path, Iid(3), batch_size=7, eval_batch_size=9, seed=1)
-    assert (data.batch_size, data.eval_batch_size, data.seed) == (7, 9, 1)
-    with pytest.raises(TypeError, match="nonsense"):
-        fashion_mnist(tmp_path, Iid(3), nonsense=1)
 
 
 def test_writers_of_femnist_are_clients(tmp_path: Path):
@@ -118,10 +111,15 @@ def test_wrong_arguments_and_files(tmp_path: Path):
         mnist(tmp_path / "cifar", Iid(2))
     with pytest.raises(ValueError, match="images of cifar10 are 32x32, those of .* are 28x28"):
         cifar10(tmp_path / "digits", Iid(2))
+    np.savez(tmp_path / "grey.npz", x=digits(3, size=32)[0], y=digits(3)[1])
+    with pytest.raises(ValueError, match="images with 3 channels are needed, those of .* are grey"):
+        cifar10(tmp_path / "grey.npz", Iid(2), official_test=False)
     with pytest.raises(ValueError, match="`channels` must be 3, or 1 for grey images, got 2"):
         cifar10(tmp_path / "cifar", Iid(2), channels=2)
     with pytest.raises(ValueError, match="`size` must be at most that of the images, got 40"):
         cifar10(tmp_path / "cifar", Iid(2), size=40)
+    with pytest.raises(TypeError, match="nonsense"):
+        mnist(tmp_path / "digits", Iid(2), nonsense=1)
     with pytest.raises(ValueError, match="`seed` must be"):
         mnist(tmp_path / "nowhere", Iid(2), seed=-1)  # before anything is read
     file = tmp_path / "cifar" / "data_batch_1.bin"
@@ -130,30 +128,23 @@ def test_wrong_arguments_and_files(tmp_path: Path):
         cifar10(tmp_path / "cifar", Iid(2))
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "size"),
-    [
-        (mnist, "ylecun/mnist", 28),
-        (fashion_mnist, "zalando-datasets/fashion_mnist", 28),
-        (cifar10, "uoft-cs/cifar10", 32),
-    ],
-)
-def test_without_a_path_it_comes_from_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, name: str, size: int
-):
+HUB = {mnist: "ylecun/mnist", fashion_mnist: "zalando-datasets/fashion_mnist", cifar10: "uoft-cs/cifar10"}
+
+
+@pytest.mark.parametrize("make", HUB)
+def test_without_a_path_it_comes_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any):
     """What is asked of `datasets`; tests/data/test_hub.py has what becomes of its answer."""
     asked = []
-    folder = write_idx(tmp_path / "a", train=30, test=10) if size == 28 else write_batches(tmp_path / "b")
+    folder = write_batches(tmp_path) if make is cifar10 else write_idx(tmp_path, train=30, test=10)
 
-    def answer(hub_name: str, split: str, channels: int) -> Any:
-        asked.append((hub_name, split, channels))
+    def answer(name: str, split: str, channels: int) -> Any:
+        asked.append((name, split, channels))
         return read_image_files(folder, split, channels)
 
     monkeypatch.setattr("lightning_fedhpo.data.vision.read_hub", answer)
-    channels = 3 if size == 32 else 1
     assert int(make(None, Iid(2)).sizes("test").sum()) > 0
     make(None, Iid(2), official_test=False)
-    assert asked == [(name, split, channels) for split in ("train", "test", "train")]
+    assert asked == [(HUB[make], split, 3 if make is cifar10 else 1) for split in ("train", "test", "train")]
     if make is mnist:
         with pytest.raises(ValueError, match="which the hub has not: give a `path`"):
             mnist(None, Natural("writer"))

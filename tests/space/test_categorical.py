@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -73,13 +70,6 @@ def test_contains_clip_and_grid() -> None:
         NAMES.clip(3)
     with pytest.raises(ValueError, match="can be clipped"):
         BATCHES.clip(math.nan)
-
-
-@pytest.mark.parametrize("choice", [BATCHES, NAMES, Choice([None, True, 1.5, "x"]), Choice([2, 1, 3], ordered=True)])
-def test_round_trips(choice: Choice) -> None:
-    assert Choice.from_dict(json.loads(json.dumps(choice.to_dict()))) == choice
-    assert pickle.loads(pickle.dumps(choice)) == copy.deepcopy(choice) == choice
-    assert eval(repr(choice)) == choice
 
 
 @pytest.mark.parametrize(

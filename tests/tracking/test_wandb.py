@@ -9,23 +9,18 @@ import pytest
 
 from lightning_fedhpo.tracking import wandb as tracking
 from lightning_fedhpo.tracking.wandb import logged_in, obstacle, server, wandb_logger
+from tests.runs import quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 KEY = "0123456789" * 4  # has the form of a key and opens nothing
 NOBODY = "http://127.0.0.1:9"  # the port of a service that no longer exists
 
 
-@pytest.fixture(autouse=True)
-def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "WANDB_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("NETRC", str(home / ".netrc"))
-    return home
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The user's, where nobody is logged in."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
 
 
 class FakeRun:
@@ -34,21 +29,17 @@ class FakeRun:
     project, name, id, url, dir = "fedhpo", "name", "id", "https://somewhere/run", "files"
 
     def __init__(self, good: int = 1000, offline: bool = False) -> None:
-        self.offline = offline
+        self.offline, self._good = offline, good
         self.calls: list[str] = []
         self.summary: dict[str, object] = {}
-        self._good = good
 
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
+    def log(self, *arguments: object, call: str = "log", **options: object) -> None:
+        self.calls.append(call)
         if len(self.calls) > self._good:
             raise BrokenPipeError("the service is gone")
 
-    def log(self, *arguments: object, **options: object) -> None:
-        self._call("log")
-
     def finish(self, exit_code: int) -> None:
-        self._call(f"finish {exit_code}")
+        self.log(call=f"finish {exit_code}")
 
 
 @pytest.fixture
@@ -71,16 +62,15 @@ def test_offline_without_a_login(tmp_path: Path):
     assert len(list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))) == 1
 
 
-@pytest.mark.parametrize("key", ["bad", KEY])
-@pytest.mark.parametrize("asked", ["environment", "argument"])
+@pytest.mark.parametrize("mode", ["auto", "online"])
 @pytest.mark.usefixtures("no_service")
-def test_online_with_a_broken_login_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, asked: str):
-    monkeypatch.setenv("WANDB_API_KEY", key)
+def test_online_with_a_server_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str):
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setenv("WANDB_BASE_URL", NOBODY)
-    if asked == "environment":
+    if mode == "auto":
         monkeypatch.setenv("WANDB_MODE", "online")
     with pytest.warns(UserWarning, match="127.0.0.1:9 cannot be reached .*; the run is logged offline") as caught:
-        logger = wandb_logger(tmp_path, mode="online" if asked == "argument" else "auto")
+        logger = wandb_logger(tmp_path, mode=mode)
     assert len(caught) == 1 and logger is not None and logger.experiment.offline
 
 
@@ -156,9 +146,9 @@ def test_the_end_is_told_once():
     assert run.calls == ["finish 0"] and run.summary == {"score": 0.5}
 
 
-def test_a_login_is_found_in_the_environment_and_in_netrc(nobody_is_logged_in: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_login_is_found_in_the_environment_and_in_netrc(home: Path, monkeypatch: pytest.MonkeyPatch):
     assert not logged_in()
-    netrc = nobody_is_logged_in / ".netrc"
+    netrc = home / ".netrc"
     netrc.write_text(f"machine elsewhere.example\n login user\n password {KEY}\n")
     netrc.chmod(0o600)
     assert not logged_in()
@@ -171,9 +161,9 @@ def test_a_login_is_found_in_the_environment_and_in_netrc(nobody_is_logged_in: P
     assert logged_in()
 
 
-def test_the_server_is_the_users(nobody_is_logged_in: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_server_is_the_users(home: Path, monkeypatch: pytest.MonkeyPatch):
     assert server() == "https://api.wandb.ai"
-    settings = nobody_is_logged_in / ".config" / "wandb" / "settings"
+    settings = home / ".config" / "wandb" / "settings"
     settings.parent.mkdir(parents=True)
     settings.write_text("[default]\nbase_url = https://wandb.example.org\n")
     assert server() == "https://wandb.example.org"
