@@ -9,29 +9,15 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn import functional
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Iid
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
 from tests.executors.vectorized.zoo import CASES
 
 
-class Plain(LightningModule):
-    """A module that trains and validates by one loss."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self.loss(*batch)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.loss(*batch))
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-class Factorisation(Plain):
+class Factorisation(LightningModule):
     """Matrix factorisation: ratings are inner products of two embeddings."""
 
     def __init__(self) -> None:
@@ -40,34 +26,25 @@ class Factorisation(Plain):
         self.users = nn.Embedding.from_pretrained(torch.randn(20, 4, generator=draw), freeze=False)
         self.items = nn.Embedding.from_pretrained(torch.randn(30, 4, generator=draw), freeze=False)
 
-    def loss(self, user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        user, item, rating = batch
         return ((self.users(user) * self.items(item)).sum(1) - rating).square().mean()
 
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.training_step(batch, batch_idx))
 
-class Elementwise(Plain):
-    """Logistic regression without a matrix product."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.zeros(6)), nn.Parameter(torch.zeros(()))
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        logits = (self.weight * x).sum(1) + self.bias
-        return functional.binary_cross_entropy_with_logits(logits, (y > 0).float())
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def _ratings() -> FederatedData:
+def test_a_module_without_a_matrix_product_runs_side_by_side_by_default() -> None:
+    """torch counts no operation of it."""
     draw = torch.Generator().manual_seed(0)
     users, items = (torch.randint(count, (240,), generator=draw) for count in (20, 30))
-    return FederatedData((users, items, torch.randn(240, generator=draw)), Iid(8), batch_size=8)
-
-
-@pytest.mark.parametrize(("module", "data"), [(Factorisation, _ratings), (Elementwise, toy_data)])
-def test_modules_without_a_matrix_product_run_by_default(module: Any, data: Any) -> None:
-    """torch counts no operation of theirs."""
-    fed = run("auto", module(), data=data())
+    data = FederatedData((users, items, torch.randn(240, generator=draw)), Iid(8), batch_size=8)
+    fed = run("auto", Factorisation(), data=data)
     assert is_vectorized(fed)
-    agree(run("sequential", module(), data=data()), fed)
+    agree(run("sequential", Factorisation(), data=data), fed)
 
 
 def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import pkgutil
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
-import lightning.pytorch.demos as demos
 import pytest
 import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch.demos.boring_classes import BoringModel, DemoModel, ManualOptimBoringModel, RandomDataset
 from lightning.pytorch.demos.lstm import LightningLSTM
 from lightning.pytorch.demos.transformer import LightningTransformer, WikiText2
@@ -54,14 +49,6 @@ CASES = {
     LightningLSTM: (Case(partial(LightningLSTM, vocab_size=9), data=text, epochs=1), None),
 }
 """Every module, and the score it logs."""
-
-
-def test_every_demo_is_here():
-    found = set()
-    for info in pkgutil.iter_modules(demos.__path__, f"{demos.__name__}."):
-        members = inspect.getmembers(import_module(info.name), inspect.isclass)
-        found |= {member for _, member in members if issubclass(member, LightningModule)} - {LightningModule}
-    assert found == set(CASES)
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)

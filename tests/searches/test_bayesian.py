@@ -15,7 +15,6 @@ from lightning_fedhpo import (
     BayesianSearch,
     Choice,
     FedAvg,
-    FederatedLoop,
     Fixed,
     Float,
     Hyperband,
@@ -24,7 +23,7 @@ from lightning_fedhpo import (
 )
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.optuna_study import ask
-from lightning_fedhpo.testing import ToyModule, check_resume, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.testing import check_resume, toy_run
 from lightning_fedhpo.types import RoundContext
 
 optuna = pytest.importorskip("optuna", reason="needs the extra `bayes`")
@@ -148,26 +147,6 @@ def test_each_client_is_asked_for_where_it_is_per_client(studies: list[Any]) -> 
 @pytest.mark.parametrize("options", [{"sampler": "gp"}, {"sampler": "tpe", "parallel": 2, "per_client": True}])
 def test_a_resumed_run_is_the_run_past_the_random_arms(options: dict[str, Any]) -> None:
     check_resume(lambda: BayesianSearch(SPACE, budget=6, max_rounds=1, **options))
-
-
-class Lost(ToyModule):
-    """Has no finite score in the first three rounds once it is trained."""
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        super().validation_step(batch, batch_idx)
-        trained = not torch.equal(self.net[0].weight, ToyModule().net[0].weight)
-        if trained and self.trainer.current_epoch < 3:
-            self.log("val_loss", float("nan"))
-
-
-def test_an_arm_without_a_score_is_no_reason_to_stop(studies: list[Any]) -> None:
-    search = BayesianSearch(SPACE, budget=4, max_rounds=1)
-    fed, module = FederatedLoop(cohort=3, executor="sequential"), Lost()
-    with pytest.warns(UserWarning):
-        quiet_trainer(search.rounds, fed, search).fit(module, datamodule=toy_data())
-    assert [trial.state.name for trial in studies[-1].trials[:3]] == ["FAIL"] * 3
-    assert math.isfinite(fed.result.score)
-    assert len(fed.result.arms) == 4
 
 
 def test_bad_input() -> None:

@@ -125,8 +125,3 @@ def test_runs_that_cannot_be(tuner: Any, loop: Any, data: Any, message: str) -> 
     trainer = quiet_trainer(1, FederatedLoop(**options), FedTune(SPACE, **tuner))
     with pytest.raises((MisconfigurationException, ValueError), match=message):
         trainer.fit(ToyModule(), datamodule=toy_data(**data))
-
-
-def test_before_fit_there_is_nothing_to_show() -> None:
-    with pytest.raises(RuntimeError, match=r"trainer\.fit"):
-        _ = FedTune(SPACE).probabilities

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,15 +91,3 @@ def test_entries_share_no_tensor_with_the_arm_or_each_other() -> None:
     with torch.no_grad():
         arm.weights[0].fill_(99)
     assert fetched(buffer, arm, (1,)) == 1
-
-
-def test_the_state_goes_through_a_safely_loaded_file(tmp_path: Path) -> None:
-    buffer, arm = filled("nearest", 2, (0, 0), (1, 1), (0, 0))
-    torch.save(buffer.state_dict(), tmp_path / "state.pt")
-    other = ModelBuffer("nearest", 2)
-    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for one in (buffer, other):
-        assert [fetched(one, arm, key) for key in [(0, 0), (1, 1), (0, 1)]] == [2, 1, 2]
-        one.fetch(arm, (3, 3))
-        one.store(arm, (3, 3))  # (1, 1) goes, in both
-        assert fetched(one, arm, (1, 1)) == 2

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Algorithm, Choice, FedEx, FedProx, Float, Int, RandomSearch, SearchSpace
-from lightning_fedhpo.executors import Vectorized
 from tests.executors.toys import Net, clients, loss
 
 SPACE = SearchSpace(
@@ -23,11 +22,10 @@ SPACE = SearchSpace(
     },
     server={"lr": Float(0.5, 1.0)},
 )
+DRIFTS = SearchSpace(client={"drift": Float(0.1, 1.0)}, server=dict(SPACE.server))
 
 
 class Scaled(nn.Module):
-    """A weight without dimensions."""
-
     def __init__(self) -> None:
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(0.7))
@@ -51,8 +49,6 @@ class Drifting(Algorithm):
 
 
 class Smooths(Net):
-    """A module that smooths labels."""
-
     smoothing = 0.1
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -60,8 +56,6 @@ class Smooths(Net):
 
 
 class Logs(Net):
-    """A module that logs by step, by epoch, and both, in between."""
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         found = loss(self, batch)
         self.log("a", found, on_step=True, on_epoch=False)
@@ -93,6 +87,20 @@ def of(*layers: nn.Module) -> Net:
     return Net(nn.Sequential(*layers))
 
 
+def attention() -> nn.Module:
+    return nn.TransformerEncoderLayer(3, 1, 4, dropout=0.0, batch_first=True)
+
+
+def images() -> list[nn.Module]:
+    convolved = [nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.ReLU(), nn.MaxPool2d((1, 2))]
+    return [*convolved, nn.Flatten(), nn.Linear(4, 3)]
+
+
+def sequences() -> list[nn.Module]:
+    convolved = [nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU()]
+    return [*convolved, nn.MaxPool1d(2), nn.Flatten(), nn.Linear(12, 3)]
+
+
 def groups(parameters: Any) -> torch.optim.Optimizer:
     every = list(parameters)
     return torch.optim.SGD([{"params": every[:2], "lr": 0.1}, {"params": every[2:], "lr": 0.02}], momentum=0.5)
@@ -113,11 +121,7 @@ CASES: dict[str, Case] = {
     "prox": lambda: (Net(), [tuned(prox_mu=Float(0.1, 1.0))], {"algorithm": FedProx(), "epochs": 2}),
     "carried by arms": lambda: (
         Net(momentum=0.5),
-        [
-            RandomSearch(
-                SearchSpace(client={"drift": Float(0.1, 1.0)}, server={"lr": Float(0.5, 1.0)}), budget=6, max_rounds=2
-            )
-        ],
+        [RandomSearch(DRIFTS, budget=6, max_rounds=2)],
         {"algorithm": Drifting(), "rounds": 2},
     ),
     "adam": lambda: (Net(optimizer=lambda p: torch.optim.Adam(p, lr=0.01)), [], {"epochs": 2}),
@@ -127,53 +131,16 @@ CASES: dict[str, Case] = {
         {},
     ),
     "groups": lambda: (Net(optimizer=groups), [tuned(lr=Float(0.01, 0.3), momentum=Float(0.0, 0.9))], {}),
-    "attributes": lambda: (
-        Smooths(),
-        [tuned(module__scale=Float(0.5, 2.0), module__smoothing=Float(0.0, 0.5))],
-        {},
-    ),
+    "attributes": lambda: (Smooths(), [tuned(module__scale=Float(0.5, 2.0), module__smoothing=Float(0.0, 0.5))], {}),
     "slopes and a number": lambda: (of(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3), nn.PReLU(3), Scaled()), [], {}),
     "slopes, alike": lambda: (
         of(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3)),
         [],
         {"cohort": 8, "data": clients(batch_size=3)},
     ),
-    "attention": lambda: (
-        of(
-            nn.Unflatten(1, (2, 3)),
-            nn.TransformerEncoderLayer(3, 1, 4, dropout=0.0, batch_first=True),
-            nn.Flatten(),
-            nn.Linear(6, 3),
-        ),
-        [],
-        {},
-    ),
-    "images": lambda: (
-        of(
-            nn.Unflatten(1, (1, 2, 3)),
-            nn.Conv2d(1, 4, 2),
-            nn.ReLU(),
-            nn.MaxPool2d((1, 2)),
-            nn.Flatten(),
-            nn.Linear(4, 3),
-        ),
-        [RandomSearch(SPACE, budget=6, max_rounds=1)],
-        {},
-    ),
-    "sequences": lambda: (
-        of(
-            nn.Unflatten(1, (1, 6)),
-            nn.Conv1d(1, 4, 3, padding=1),
-            nn.GroupNorm(2, 4),
-            nn.ReLU(),
-            nn.MaxPool1d(2),
-            nn.Flatten(),
-            nn.Linear(12, 3),
-        ),
-        [],
-        {},
-    ),
+    "attention": lambda: (of(nn.Unflatten(1, (2, 3)), attention(), nn.Flatten(), nn.Linear(6, 3)), [], {}),
+    "images": lambda: (of(*images()), [RandomSearch(SPACE, budget=6, max_rounds=1)], {}),
+    "sequences": lambda: (of(*sequences()), [], {}),
     "no gradient": lambda: (untrained(), [], {"rounds": 2}),
     "writing": lambda: (Writes(), [], {}),
-    "little memory": lambda: (Net(), [], {"executor": Vectorized(compile=False, memory=1), "cohort": 8}),
 }

@@ -29,7 +29,7 @@ def step(weight: Tensor, image: Tensor, pool: Any) -> Tensor:
     return (functional.conv2d(pool(functional.conv2d(image[None], weight).relu()), weight[:, :1], groups=3) ** 2).sum()
 
 
-def gradients(weights: Tensor, images: Tensor, pool: Any) -> list[Tensor]:
+def gradients(weights: Tensor, images: Tensor, pool: Any, step: Any = step) -> list[Tensor]:
     """Return the gradient of the examples' sum for each lane."""
 
     def loss(weight: Tensor, examples: Tensor) -> Tensor:
@@ -76,20 +76,10 @@ def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
 
 
 def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
-    weights, images = inputs()
+    def flat(weight: Tensor, image: Tensor, pool: Any) -> Tensor:
+        return (pool(functional.conv2d(image[None], weight)).flatten() ** 2).sum()
 
-    def flat(weight: Tensor, image: Tensor) -> Tensor:
-        return (nn.MaxPool2d(2)(functional.conv2d(image[None], weight)).flatten() ** 2).sum()
-
-    def gradient(weights: Tensor, images: Tensor) -> list[Tensor]:
-        def loss(weight: Tensor, examples: Tensor) -> Tensor:
-            with VmapShims():
-                return vmap(flat, in_dims=(None, 0))(weight, examples).sum()
-
-        with GroupedChannelsLast():
-            return [vmap(grad(loss))(weights, images)]
-
-    graph = trace(gradient, (weights, images)).graph
+    graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2), flat), inputs()).graph
     back = [node for node in graph.nodes if str(node.target) == "aten.max_pool2d_with_indices_backward.default"]
     assert len(back) == 1
     assert all(one.meta["val"].is_contiguous(memory_format=torch.channels_last) for one in back[0].args[:2])
