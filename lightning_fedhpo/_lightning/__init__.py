@@ -26,7 +26,6 @@ from lightning_fedhpo._lightning.steps import evaluating as evaluating
 from lightning_fedhpo._lightning.steps import evaluation_limit as evaluation_limit
 from lightning_fedhpo._lightning.steps import evaluation_step as evaluation_step
 from lightning_fedhpo._lightning.steps import fitting as fitting
-from lightning_fedhpo._lightning.steps import job_limit as job_limit
 from lightning_fedhpo._lightning.steps import lightning_step as lightning_step
 from lightning_fedhpo._lightning.steps import limits as limits
 from lightning_fedhpo._lightning.steps import local_progress as local_progress

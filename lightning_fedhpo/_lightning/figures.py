@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from lightning_fedhpo._lightning.hooks import AnyTrainer
+from lightning_fedhpo._lightning.hooks import AnyTrainer, replaced
 
 if TYPE_CHECKING:
     from lightning_fedhpo.client.step_log import Recorder
@@ -52,15 +52,6 @@ class LoggedValues:
         """Do nothing: a recorder is emptied at the beginning of a pass."""
 
 
-@contextmanager
-def logging_into(module: LightningModule, log: Callable[..., None]) -> Iterator[None]:
+def logging_into(module: LightningModule, log: Callable[..., None]) -> AbstractContextManager[None]:
     """Lead ``self.log`` elsewhere."""
-    own = vars(module).get("log")
-    vars(module)["log"] = log
-    try:
-        yield
-    finally:
-        if own is None:
-            vars(module).pop("log", None)
-        else:
-            vars(module)["log"] = own
+    return replaced(module, log=log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
 from lightning.pytorch import Callback, LightningModule
@@ -24,14 +24,22 @@ def waits_for_validation(callback: Callback) -> str | None:
 
 
 @contextmanager
-def inside(module: LightningModule, hook: str) -> Iterator[None]:
-    """Say which hook is running, as ``self.log`` wants to know."""
-    own = vars(module)  # not by `setattr`, which a module makes slow
-    previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Give an object other attributes for a while."""
+    own = vars(owner)  # not by `setattr`, which a module makes slow
+    before = {name: own[name] for name in values if name in own}
+    own.update(values)
     try:
         yield
     finally:
-        own["_current_fx_name"] = previous
+        for name in values.keys() - before.keys():
+            own.pop(name, None)
+        own.update(before)
+
+
+def inside(module: LightningModule, hook: str) -> AbstractContextManager[None]:
+    """Say which hook is running, as ``self.log`` wants to know."""
+    return replaced(module, _current_fx_name=hook)
 
 
 def overrides(callback: Callback, hook: str) -> bool:
@@ -66,10 +74,10 @@ def call_each(trainer: AnyTrainer, callbacks: Sequence[Callback], hook: str, *ar
 
 def watchers_of_jobs(trainer: AnyTrainer) -> list[str]:
     """Name the callbacks, other than Lightning's and ours, that act between two jobs."""
-    known = ("lightning.", "lightning_fedhpo.", "pytorch_lightning.")
 
     def acts(callback: Callback, hook: str) -> bool:
-        return hook in vars(callback) or (overrides(callback, hook) and not type(callback).__module__.startswith(known))
+        known = type(callback).__module__.startswith(("lightning.", "lightning_fedhpo.", "pytorch_lightning."))
+        return hook in vars(callback) or (overrides(callback, hook) and not known)
 
     hooks = ("on_train_batch_start", "on_train_batch_end")
     return [type(one).__name__ for one in trainer.callbacks if any(acts(one, hook) for hook in hooks)]

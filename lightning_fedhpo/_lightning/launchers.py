@@ -15,6 +15,7 @@ from lightning.pytorch.strategies.launchers import (
 )
 
 from lightning_fedhpo import processes
+from lightning_fedhpo._lightning.hooks import replaced
 
 _ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
@@ -45,14 +46,15 @@ def children_run(command: Sequence[str]) -> Iterator[None]:
 
     Afterwards the environment is as before, so that the next run of this process can start others.
     """
-    functions = {name: getattr(subprocess_script, name) for name in ("_hydra_subprocess_cmd", "_basic_subprocess_cmd")}
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    subprocess_script._hydra_subprocess_cmd = lambda local_rank: (list(command), os.getcwd())
-    subprocess_script._basic_subprocess_cmd = lambda: list(command)
+    commands = {
+        "_hydra_subprocess_cmd": lambda local_rank: (list(command), os.getcwd()),
+        "_basic_subprocess_cmd": lambda: list(command),
+    }
     try:
-        yield
+        with replaced(subprocess_script, **commands):
+            yield
     finally:
-        vars(subprocess_script).update(functions)
         processes.leave()
         for name in _ENVIRONMENT:
             os.environ.pop(name, None)

@@ -24,9 +24,6 @@ from lightning_fedhpo._lightning.strategy import end_alone
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
 
 REFRESH_SECONDS = 0.05
@@ -152,9 +149,7 @@ class RoundsLoop(_FitLoop):
     @property
     def max_batches(self) -> int | float:
         """The number of jobs of a round; for ``configure_optimizers``, of batches of the longest local epoch."""
-        if getattr(self, "_rounds", None) is None or not self._configuring:
-            return self.jobs
-        return self._rounds.session.longest[1]
+        return self._rounds.session.longest[1] if self._configuring else self.jobs
 
     @max_batches.setter
     def max_batches(self, value: int | float) -> None:
@@ -163,8 +158,7 @@ class RoundsLoop(_FitLoop):
     @property
     def max_epochs(self) -> int | None:
         """The number of rounds; for ``configure_optimizers``, of local epochs."""
-        local = getattr(self, "_rounds", None) is not None and self._configuring
-        return self._rounds.session.longest[0] if local else self._max_epochs
+        return self._rounds.session.longest[0] if self._configuring else self._max_epochs
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
@@ -180,6 +174,8 @@ class RoundsLoop(_FitLoop):
 
     @property
     def _configuring(self) -> bool:
+        if not hasattr(self, "_rounds"):  # Lightning's constructor asks before ours is done
+            return False
         module = self.trainer.lightning_module
         return module is not None and module._current_fx_name == "configure_optimizers"
 
@@ -257,6 +253,5 @@ def install(trainer: AnyTrainer, rounds: FederatedLoop) -> RoundsLoop:
     loop = trainer.fit_loop
     if isinstance(loop, RoundsLoop) and loop._rounds is rounds:
         return loop
-    federated = RoundsLoop(trainer, rounds, loop)
-    trainer.fit_loop = federated
+    trainer.fit_loop = federated = RoundsLoop(trainer, rounds, loop)
     return federated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lightning_fedhpo._lightning.figures import LoggedValues
-from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides
+from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides, replaced
 
 if TYPE_CHECKING:
     from lightning_fedhpo.client.step_log import Recorder
@@ -30,7 +30,6 @@ STEP_HOOKS = (
     "configure_gradient_clipping",
 )
 """Hooks inside a training step: a module or a callback with one of them is trained by Lightning's own loops."""
-
 
 _TIMES = ("epoch_start", "epoch_end", "batch_start", "batch_end")
 _STAGES = (*_TIMES, "start", "end", "model_eval", "model_train")
@@ -51,21 +50,16 @@ def guard_loading(
 
     ``read`` loads the file by the strategy's own function; ``after`` sees what the module's own hook leaves.
     """
-    own, hook = vars(module).get("on_load_checkpoint"), module.on_load_checkpoint
+    hook = module.on_load_checkpoint
 
     def guarded(checkpoint: dict[str, Any]) -> None:
         hook(checkpoint)
         after(checkpoint)
 
-    def release() -> None:
-        vars(strategy).pop("load_checkpoint", None)
-        vars(module).pop("on_load_checkpoint", None)
-        if own is not None:
-            vars(module)["on_load_checkpoint"] = own
-
-    vars(strategy)["load_checkpoint"] = partial(read, strategy.load_checkpoint)
-    vars(module)["on_load_checkpoint"] = guarded
-    return release
+    guard = ExitStack()
+    guard.enter_context(replaced(strategy, load_checkpoint=partial(read, strategy.load_checkpoint)))
+    guard.enter_context(replaced(module, on_load_checkpoint=guarded))
+    return guard.close
 
 
 class ModuleHooks:
@@ -83,36 +77,23 @@ class ModuleHooks:
 
     def call(self, hook: str, *arguments: Any) -> Any:
         """Call a hook where the module overrides it."""
-        if hook not in self._present:
-            return None
-        function = getattr(self._module, hook)
-        with inside(self._module, hook):
-            return function(*arguments)
+        if hook in self._present:
+            with inside(self._module, hook):
+                return getattr(self._module, hook)(*arguments)
+        return None
 
     @contextmanager
     def logging_to(self, recorder: Recorder, hook: str) -> Iterator[None]:
         """Lead ``self.log`` into a recorder while a client trains or validates."""
-        module, loop = self._module, self._trainer.fit_loop.epoch_loop
-        own = vars(module)  # not by `setattr`, which a module makes slow
-        previous, own["_current_fx_name"] = own.get("_current_fx_name"), hook
-        validation, collection = loop.val_loop, loop.val_loop._results
-        connector = self._trainer._logger_connector
-        shadow, door = own.get("log"), loop.logged_values  # a client may validate inside its training
-        metrics, connector._callback_metrics = connector._callback_metrics, dict(connector._callback_metrics)
-        if self._shadowed:
-            own["log"] = recorder.log
-        # Where Lightning looks while the module trains, and while it validates.
-        loop.logged_values = validation._results = LoggedValues(recorder)
-        try:
+        loop, connector = self._trainer.fit_loop.epoch_loop, self._trainer._logger_connector
+        log, values = {"log": recorder.log} if self._shadowed else {}, LoggedValues(recorder)
+        with (
+            replaced(self._module, _current_fx_name=hook, **log),
+            replaced(connector, _callback_metrics=dict(connector._callback_metrics)),
+            replaced(loop, logged_values=values),  # where Lightning looks while the module trains
+            replaced(loop.val_loop, _results=values),  # and while it validates
+        ):
             yield
-        finally:
-            own["_current_fx_name"] = previous
-            if shadow is not None:
-                own["log"] = shadow
-            elif self._shadowed:
-                own.pop("log", None)
-            loop.logged_values, validation._results = door, collection
-            connector._callback_metrics = metrics
 
 
 class _Unreachable:
@@ -128,15 +109,11 @@ class _Unreachable:
 @contextmanager
 def trainer_unreachable(module: LightningModule, complain: Callable[[str], Exception]) -> Iterator[None]:
     """Raise what ``complain`` makes of an attribute's name when the module asks the Trainer for it."""
-    owners = [child for child in module.modules() if isinstance(child, LightningModule)]
-    held = [vars(owner)["_trainer"] for owner in owners]
-    for owner in owners:
-        vars(owner)["_trainer"] = _Unreachable(complain)
-    try:
+    with ExitStack() as stack:
+        for child in module.modules():
+            if isinstance(child, LightningModule):
+                stack.enter_context(replaced(child, _trainer=_Unreachable(complain)))
         yield
-    finally:
-        for owner, trainer in zip(owners, held, strict=True):
-            vars(owner)["_trainer"] = trainer
 
 
 def overridden_around_batches(module: LightningModule) -> list[str]:
@@ -147,7 +124,6 @@ def overridden_around_batches(module: LightningModule) -> list[str]:
 
 def besides_plain_steps(trainer: AnyTrainer, module: LightningModule) -> list[str]:
     """Name what there is in a step beside loss, backward and optimizer, which only Lightning's own loops do."""
-    optimizers = trainer.optimizers
     watchers = {
         f"{type(callback).__name__}.{hook}": overrides(callback, hook)
         for callback in trainer.callbacks
@@ -155,10 +131,10 @@ def besides_plain_steps(trainer: AnyTrainer, module: LightningModule) -> list[st
         for hook in STEP_HOOKS
         if hasattr(Callback, hook)
     }
-    kinds = [type(optimizer) for optimizer in optimizers]
+    kinds = [type(optimizer) for optimizer in trainer.optimizers]
     found = {
         "manual optimization": not module.automatic_optimization,
-        f"{len(optimizers)} optimizers": len(optimizers) != 1,
+        f"{len(kinds)} optimizers": len(kinds) != 1,
         "an optimizer of its own": any(not kind.__module__.startswith("torch.optim") for kind in kinds),
         "LBFGS": any(issubclass(kind, torch.optim.LBFGS) for kind in kinds),
         "the Trainer's precision": type(trainer.precision_plugin) is not Precision,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -13,6 +13,8 @@ from lightning_fedhpo._lightning.hooks import AnyTrainer, inside
 
 if TYPE_CHECKING:
     from lightning_fedhpo.client.step_log import Recorder
+
+Validate: TypeAlias = Callable[[], dict[str, float]] | None
 
 
 class LocalSchedulers:
@@ -34,39 +36,30 @@ class LocalSchedulers:
         if self._by_step and ((number + 1) % self._window == 0 or last):
             self._advance(self._by_step, number, recorder, None)
 
-    def after_epoch(self, epoch: int, recorder: Recorder, validate: Callable[[], dict[str, float]] | None) -> None:
+    def after_epoch(self, epoch: int, recorder: Recorder, validate: Validate) -> None:
         """Step those that go by local epochs; ``validate`` scores the client for one that watches its validation."""
         if self._by_epoch:
             self._advance(self._by_epoch, epoch, recorder, validate)
 
-    def _advance(
-        self,
-        configs: Sequence[Any],
-        number: int,
-        recorder: Recorder,
-        validate: Callable[[], dict[str, float]] | None,
-    ) -> None:
+    def _advance(self, configs: Sequence[Any], number: int, recorder: Recorder, validate: Validate) -> None:
         scores: dict[str, float] | None = None
         for config in configs:
             if (number + 1) % config.frequency or _is_over(config.scheduler):
                 continue
-            metric = None
-            if config.reduce_on_plateau:
-                logged = recorder.so_far()
-                if config.monitor not in logged and validate is not None:
-                    scores = validate() if scores is None else scores
-                    logged |= scores
-                metric = logged.get(config.monitor)
-                if metric is None:
-                    if config.strict and (scores is not None or config.interval == "step"):
-                        raise MisconfigurationException(
-                            f"ReduceLROnPlateau watches {config.monitor!r}, which is not known there: a client logs "
-                            f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training; after each "
-                            'epoch (interval="epoch") they may watch its validation, after a step only its training.'
-                        )
-                    continue
-            with inside(self._module, "lr_scheduler_step"):
-                self._module.lr_scheduler_step(config.scheduler, metric)
+            logged = recorder.so_far() if config.reduce_on_plateau else {}
+            if config.reduce_on_plateau and config.monitor not in logged and validate is not None:
+                scores = validate() if scores is None else scores
+                logged |= scores
+            metric = logged.get(config.monitor)
+            if metric is not None or not config.reduce_on_plateau:
+                with inside(self._module, "lr_scheduler_step"):
+                    self._module.lr_scheduler_step(config.scheduler, metric)
+            elif config.strict and (scores is not None or config.interval == "step"):
+                raise MisconfigurationException(
+                    f"ReduceLROnPlateau watches {config.monitor!r}, which is not known there: a client logs "
+                    f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training; after each epoch "
+                    '(interval="epoch") they may watch its validation, after a step only its training.'
+                )
 
 
 def _is_over(scheduler: Any) -> bool:

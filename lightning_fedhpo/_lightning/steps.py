@@ -17,8 +17,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
 
-from lightning_fedhpo._lightning.hooks import AnyTrainer
-from lightning_fedhpo._lightning.loops import JobsLoop
+from lightning_fedhpo._lightning.hooks import AnyTrainer, replaced
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.federation import FederatedData
@@ -79,23 +78,23 @@ def local_progress(trainer: AnyTrainer, count: int) -> Iterator[Callable[[int], 
     """Let the Trainer tell of the client's epoch: ``is_last_batch``, ``num_training_batches``, ``should_stop``."""
     fit, loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     progress, window = loop.batch_progress, trainer.accumulate_grad_batches
-    last, jobs, stopping = progress.is_last_batch, fit.max_batches, trainer.should_stop
-    number = 0
+    jobs, done = fit.max_batches, 1
 
     def advance(batch: int) -> None:
-        nonlocal number
-        number = batch
-        progress.is_last_batch = batch + 1 == count
+        nonlocal done
+        done = batch + 1
+        progress.is_last_batch = done == count
 
-    fit.max_batches = count
-    if isinstance(loop, JobsLoop):
-        loop.accumulates = lambda: (number + 1) % window != 0 and number + 1 != count
-    try:
-        yield advance
-    finally:
-        progress.is_last_batch, fit.max_batches, trainer.should_stop = last, jobs, stopping
-        if isinstance(loop, JobsLoop):
-            loop.accumulates = None
+    with (
+        replaced(trainer, should_stop=trainer.should_stop),
+        replaced(progress, is_last_batch=progress.is_last_batch),
+        replaced(loop, accumulates=lambda: done % window != 0 and done != count),
+    ):
+        fit.max_batches = count
+        try:
+            yield advance
+        finally:
+            fit.max_batches = jobs
 
 
 def evaluation_step(trainer: AnyTrainer, module: LightningModule, stage: str) -> Callable[[Any, int], Any]:
@@ -116,12 +115,9 @@ def evaluation_step(trainer: AnyTrainer, module: LightningModule, stage: str) ->
 @contextmanager
 def evaluating(trainer: AnyTrainer, stage: str) -> Iterator[None]:
     """Show the module the Trainer's stage while a client validates inside a training run."""
-    before, stopping = trainer.state.stage, trainer.should_stop
-    trainer.state.stage = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
-    try:
+    shown = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
+    with replaced(trainer.state, stage=shown), replaced(trainer, should_stop=trainer.should_stop):
         yield
-    finally:
-        trainer.state.stage, trainer.should_stop = before, stopping
 
 
 def batch_transfer(trainer: AnyTrainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:
@@ -147,11 +143,6 @@ def rounds_allowed(trainer: AnyTrainer, kept: int | None = None) -> int | None:
     return None if limit is None or limit < 0 else max(0, limit - (kept or 0))
 
 
-def job_limit(trainer: AnyTrainer) -> int:
-    """Return how many jobs of an arm a fast trial run takes, 0 for all."""
-    return int(trainer.fast_dev_run)
-
-
 def limits(trainer: AnyTrainer) -> tuple[int | float, int | float]:
     """Return the Trainer's limits on a client's training and validation batches."""
     if trainer.fast_dev_run:
@@ -167,13 +158,11 @@ def evaluation_limit(trainer: AnyTrainer, stage: str) -> int | float:
 @contextmanager
 def fitting(trainer: AnyTrainer, module: LightningModule) -> Iterator[None]:
     """Let clients train outside of ``fit``, with the optimizers that it left."""
-    before, device = (trainer.state.fn, trainer.state.stage), module.device
+    device = module.device
     module.to(trainer.strategy.root_device)  # where `fit` had it
-    trainer.state.fn, trainer.state.stage = TrainerFn.FITTING, RunningStage.TRAINING
     module.trainer = trainer
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), replaced(trainer.state, fn=TrainerFn.FITTING, stage=RunningStage.TRAINING):
             yield
     finally:
-        trainer.state.fn, trainer.state.stage = before
         module.to(device)

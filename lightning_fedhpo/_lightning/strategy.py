@@ -28,7 +28,7 @@ class JobSharing(DDPStrategy):
 
     def configure_ddp(self) -> None:
         """Give every process the first one's module."""
-        _begin_alike(self.lightning_module)
+        begin_alike(self.lightning_module)
 
     def all_gather(self, tensor: Any, *arguments: Any, **options: Any) -> Any:
         """Return every process's tensor, or only a client's own."""
@@ -86,9 +86,9 @@ def share_jobs(trainer: AnyTrainer) -> None:
     if not isinstance(strategy, DDPStrategy):
         return
     retire_observer(strategy)
-    if isinstance(strategy, JobSharing):
-        return
     kind = type(strategy)
+    if issubclass(kind, JobSharing):
+        return
     strategy.__class__ = JobSharing if kind is DDPStrategy else type(kind.__name__, (JobSharing, kind), {})
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
     atexit.register(processes.leave)  # an interpreter that ends before the connection's threads may abort
@@ -97,12 +97,8 @@ def share_jobs(trainer: AnyTrainer) -> None:
         sys.excepthook = lambda kind, error, trace: None if processes.is_silent(error) else tell(kind, error, trace)
 
 
-def begin_alike(trainer: AnyTrainer) -> None:
+def begin_alike(module: Any) -> None:
     """Give every process the first one's module."""
-    _begin_alike(trainer.lightning_module)
-
-
-def _begin_alike(module: Any) -> None:
     processes.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
 
 

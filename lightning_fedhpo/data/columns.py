@@ -34,10 +34,8 @@ class Columns:
 def check_map_style(dataset: object) -> Dataset[Any]:
     """Return the data set, or raise unless its examples can be counted and fetched by number."""
     if isinstance(dataset, IterableDataset):
-        raise TypeError(
-            f"a federation needs a map-style data set, got the IterableDataset {type(dataset).__name__}: examples that "
-            "only come in a stream cannot be given to clients. Read it into a list or tensors first."
-        )
+        kind = f"the IterableDataset {type(dataset).__name__}"
+        raise TypeError(f"a federation needs a map-style data set, got {kind}. Read it into a list or tensors first.")
     if isinstance(dataset, DataLoader):
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
     listed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and not is_scalar(dataset)
@@ -58,17 +56,12 @@ def as_dataset(data: Any) -> Dataset[Any]:
     tensors = list(data.values()) if isinstance(data, Mapping) else data
     if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
         if isinstance(data, tuple):
-            raise TypeError(
-                f"a tuple is taken for the columns of a data set and must hold tensors, got "
-                f"{[type(column).__name__ for column in data]}: convert them, for instance with torch.as_tensor."
-            )
+            kinds = [type(column).__name__ for column in data]
+            raise TypeError(f"a tuple as a data set must hold tensors, got {kinds}: convert them by torch.as_tensor.")
         return check_map_style(data)
     shapes = [tuple(t.shape) for t in tensors]
     if any(len(shape) == 0 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ValueError(
-            f"tensors of one data set must have the same length, got shapes {shapes}: the first dimension counts "
-            "examples."
-        )
+        raise ValueError(f"tensors of one data set must have the same length, got shapes {shapes}.")
     if not isinstance(data, Mapping):
         return TensorDataset(*tensors)
     if not all(isinstance(key, str) for key in data):

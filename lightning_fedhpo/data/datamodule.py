@@ -47,10 +47,8 @@ def open_datamodule(module: LightningDataModule) -> dict[str, Source]:
         if loader is not None:
             sources[split] = source_of(loader, f"{type(module).__name__}.{method}")
     if "train" not in sources:
-        raise ValueError(
-            f"a federation needs training data, {type(module).__name__} has no train_dataloader: define one, or pass a "
-            "data set."
-        )
+        lack = f"{type(module).__name__} has no train_dataloader"
+        raise ValueError(f"a federation needs training data, {lack}: define one, or pass a data set.")
     return sources
 
 
@@ -59,28 +57,23 @@ def source_of(loader: object, where: str) -> Source:
     if not isinstance(loader, DataLoader):
         several = len(loader) if isinstance(loader, (list, tuple, dict)) else None
         found = f"{several} loaders" if several else type(loader).__name__
-        raise TypeError(
-            f"{where} must return one torch DataLoader, got {found}: clients share one data set per split. "
-            "Join several with torch.utils.data.ConcatDataset."
-        )
+        raise TypeError(f"{where} must return one torch DataLoader, got {found}: join data sets with ConcatDataset.")
     dataset = check_map_style(loader.dataset)
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         raise ValueError(
             f"{where} must batch by a `batch_size`, got batch_size={loader.batch_size} with batch sampler "
-            f"{type(loader.batch_sampler).__name__}: clients draw batches from their own examples, so a batch sampler "
-            "over the whole set cannot be honoured."
+            f"{type(loader.batch_sampler).__name__}: a batch sampler over the whole set cannot be honoured."
         )
     sampler = loader.sampler
     whole = isinstance(sampler, (RandomSampler, SequentialSampler)) and len(sampler) == len(dataset)  # type: ignore[arg-type]  # map-style
     if not whole or getattr(sampler, "replacement", False):
         raise ValueError(
             f"{where} must sample every example once, got the sampler {type(sampler).__name__}: clients shuffle their "
-            "own examples, so it cannot be honoured. Choose examples with torch.utils.data.Subset, and leave sharing "
-            "among processes to the federated loop."
+            "own examples. Choose some by torch.utils.data.Subset, and leave sharing among processes to the loop."
         )
-    options: dict[str, Any] = {name: getattr(loader, name) for name in ("num_workers", "worker_init_fn")}
+    names = ["num_workers", "worker_init_fn"]
     if loader.num_workers:
-        more = ("persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context")
-        options |= {name: getattr(loader, name) for name in more}
+        names += ["persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context"]
+    options = {name: getattr(loader, name) for name in names}
     options["pin_memory"] = loader.pin_memory and torch.cuda.is_available()
     return Source(dataset, loader.collate_fn, loader.batch_size, loader.drop_last, options)

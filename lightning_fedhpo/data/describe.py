@@ -113,7 +113,7 @@ def _draw(data: FederatedData, path: str | PathLike[str]) -> None:
             left.barh(places, counts, left=start, color=colour, label=str(name))
             start += counts
         if count <= 2 * SHOWN:
-            left.legend(title="label", fontsize="x-small", ncols=2)
+            left.legend(title="label", loc="lower right", fontsize="x-small", ncols=2)
     left.invert_yaxis()
     left.set(xlabel="training examples", ylabel=f"{len(chosen)} of {data.clients} clients, by size", yticks=[])
     right.hist(sizes, bins=min(50, max(5, len(sizes) // 4)))

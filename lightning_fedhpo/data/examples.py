@@ -7,7 +7,7 @@ gathered once, in their order, and a batch is a view of them in the container th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -48,12 +48,16 @@ class Examples(ABC):
         """Return the examples of consecutive positions."""
 
     @abstractmethod
+    def fetch(self, rows: Tensor) -> Any:
+        """Return the collated batch of these rows of the data set, copied: a step may write into it."""
+
     def take(self, positions: Tensor) -> Any:
         """Return the collated batch of these positions, given as a one-dimensional integer tensor."""
+        return self.fetch(self.rows.index_select(0, positions))
 
-    @abstractmethod
     def slice(self, start: int, stop: int) -> Any:
         """Return the collated batch of consecutive positions."""
+        return self.fetch(self.rows[start:stop])
 
     def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
         """Yield the first ``count`` collated batches of an epoch whose examples come in this order."""
@@ -75,13 +79,9 @@ class TensorExamples(Examples):
         """Return the examples of consecutive positions."""
         return TensorExamples(self._columns, self.rows[start:stop])
 
-    def take(self, positions: Tensor) -> Any:
+    def fetch(self, rows: Tensor) -> Any:
         """Return a batch of copied rows."""
-        return self._collated(self._gathered(self.rows.index_select(0, positions)))
-
-    def slice(self, start: int, stop: int) -> Any:
-        """Return a batch of copied rows: a step may write into it."""
-        return self._collated(self._gathered(self.rows[start:stop]))
+        return self._collated(self._gathered(rows))
 
     def batches(self, order: Tensor, size: int, count: int) -> Iterator[Any]:
         """Yield batches that are pieces of rows gathered for them, or copies where pieces would not be aligned."""
@@ -120,17 +120,10 @@ class ItemExamples(Examples):
         """Return the examples of consecutive positions."""
         return ItemExamples(self._dataset, self._collate, self.rows[start:stop])
 
-    def take(self, positions: Tensor) -> Any:
+    def fetch(self, rows: Tensor) -> Any:
         """Return the collated batch, of examples fetched all at once where the data set can."""
-        return self._fetched(self.rows[positions].tolist())
-
-    def slice(self, start: int, stop: int) -> Any:
-        """Return the collated batch."""
-        return self._fetched(self.rows[start:stop].tolist())
-
-    def _fetched(self, rows: Sequence[int]) -> Any:
-        at_once = getattr(self._dataset, "__getitems__", None)
-        return self._collate([self._dataset[row] for row in rows] if at_once is None else list(at_once(rows)))
+        numbers, at_once = rows.tolist(), getattr(self._dataset, "__getitems__", None)
+        return self._collate([self._dataset[row] for row in numbers] if at_once is None else list(at_once(numbers)))
 
 
 def select(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -102,8 +102,7 @@ class FederatedData(DataModuleProxy):
         self.partition = partition
         self.fractions = check_fractions(fractions)
         self.seed = check_seed(seed)
-        why = "clients train on what is left"
-        self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1, why=why)
+        self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1)
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
         self._collate_fn, self._targets = collate_fn, targets
         self._federation: Federation | None = None
@@ -191,11 +190,7 @@ class FederatedData(DataModuleProxy):
         return self._built().server
 
     def fingerprint(self) -> str:
-        """Return a hash of who has which examples in which split, and of a sample of their contents.
-
-        The same federation gives the same string, in any process. Contents are sampled from tensors, lists, and labels
-        that are at hand; other examples are not fetched.
-        """
+        """Return a hash of who has which examples, and of a sample of their contents: the same in any process."""
         if self._fingerprint is None:
             self._fingerprint = fingerprint(self._built())
         return self._fingerprint
@@ -231,11 +226,10 @@ class FederatedData(DataModuleProxy):
         return self._pooled("test")
 
     def _share_out(self, sources: Mapping[str, Source]) -> None:
-        if self._collate_fn is not None:
-            sources = {name: replace(source, collate_fn=self._collate_fn) for name, source in sources.items()}
-        self._federation = build(
-            sources, self.partition, self.fractions, self.seed, self._targets, self.server_fraction
-        )
+        if (collate := self._collate_fn) is not None:
+            sources = {name: replace(source, collate_fn=collate) for name, source in sources.items()}
+        how = (self.partition, self.fractions, self.seed, self._targets, self.server_fraction)
+        self._federation = build(sources, *how)
 
     def _built(self) -> Federation:
         if self._federation is None:
@@ -246,10 +240,9 @@ class FederatedData(DataModuleProxy):
 
     def _split(self, split: str) -> Split:
         federation = self._federation or self._built()
-        try:
-            return federation.splits[split]
-        except KeyError:
-            raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.") from None
+        if split not in federation.splits:
+            raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
+        return federation.splits[split]
 
     def _pooled(self, split: str) -> DataLoader[Any] | list[DataLoader[Any]]:
         pool = self._split(split)
@@ -264,10 +257,8 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     """Return the fractions of training, validation and test examples, or raise if they are none."""
     values = [float(arguments.number("fractions", fraction, 0, 1)) for fraction in fractions]
     if len(values) != 3 or abs(sum(values) - 1) > 1e-6 or values[0] == 0:
-        raise ValueError(
-            "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the "
-            f"first above 0, got {arguments.shown(fractions)}: for instance (0.8, 0.1, 0.1)."
-        )
+        rule = "`fractions` must be three numbers of at least 0 for training, validation and test that sum to 1, the"
+        raise ValueError(f"{rule} first above 0, got {arguments.shown(fractions)}: for instance (0.8, 0.1, 0.1).")
     return values[0], values[1], values[2]
 
 

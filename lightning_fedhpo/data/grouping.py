@@ -20,12 +20,9 @@ def index_type(count: int) -> type[np.int32] | type[np.int64]:
 def group(owners: Ints, groups: int, rng: np.random.Generator | None = None) -> tuple[Ints, NDArray[np.int64]]:
     """Sort positions by owner; those of owner -1 are left out.
 
-    Within an owner positions keep their order, or are shuffled where there is a generator. One integer per position is
-    sorted, with the owner in its high bits and a unique rank in its low bits: several times faster than a stable
-    argsort, and the same on every machine.
-
-    Returns:
-        The positions, and offsets such that those of owner i are ``order[offsets[i]:offsets[i + 1]]``.
+    Within an owner positions keep their order, or are shuffled where there is a generator. Those of owner i are
+    ``order[offsets[i]:offsets[i + 1]]``. One integer per position is sorted, with the owner in its high bits and a
+    unique rank in its low bits: several times faster than a stable argsort, and the same on every machine.
 
     >>> order, offsets = group(np.array([1, 0, -1, 1]), 2)
     >>> order.tolist(), offsets.tolist()
@@ -55,11 +52,7 @@ def offsets_of(sizes: Ints) -> NDArray[np.int64]:
 
 
 def cut(order: Ints, counts: NDArray[np.int64]) -> list[tuple[Ints, NDArray[np.int64]]]:
-    """Cut every group into consecutive pieces; `counts[i, p]` is the size of piece p of group i.
-
-    Returns:
-        For each piece, the positions of all groups and their offsets.
-    """
+    """Cut group i into pieces of ``counts[i]``; return the positions of all groups and their offsets for each piece."""
     groups, pieces = counts.shape
     piece = np.repeat(np.tile(np.arange(pieces, dtype=np.int8), groups), counts.ravel())
     return [(order[piece == p], offsets_of(counts[:, p])) for p in range(pieces)]

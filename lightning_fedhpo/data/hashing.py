@@ -51,11 +51,7 @@ def client_keys(names: NDArray[Any], key: int) -> Hashes:
 
 
 def shuffled(owners: Ints, keys: Hashes) -> tuple[Ints, NDArray[np.int64]]:
-    """Sort positions by owner, and within an owner by draws from the stream of its key; owner -1 is left out.
-
-    Returns:
-        The positions, and offsets such that those of owner i are ``order[offsets[i]:offsets[i + 1]]``.
-    """
+    """Sort positions as :func:`group` does, and within an owner by draws from the stream of its key."""
     order, offsets = group(owners, len(keys))
     order = order[by_draw(offsets, keys)]
     regrouped, _ = group(owners[order], len(keys))

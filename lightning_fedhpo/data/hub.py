@@ -20,10 +20,8 @@ def read_hub(name: str, split: str, channels: int) -> LabelledImages:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ModuleNotFoundError(
-            f"{name} comes from the Hugging Face hub, which needs datasets: pip install 'lightning-fedhpo[data]', or "
-            "say with `path` where the files are."
-        ) from error
+        way_out = "pip install 'lightning-fedhpo[data]', or say with `path` where the files are"
+        raise ModuleNotFoundError(f"{name} comes from the Hugging Face hub, and needs datasets: {way_out}.") from error
     try:
         table = load_dataset(name, split=split)
     except ConnectionError as error:

@@ -37,16 +37,13 @@ def read_idx(path: Path) -> NDArray[Any]:
         except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path.name} is truncated or damaged ({error}): download it again.") from error
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in TYPES:
-        raise ValueError(
-            "an IDX file begins with two zero bytes, a type and a number of dimensions, "
-            f"{path.name} begins with {raw[:4].hex(' ') or 'nothing'}: it is another kind of file."
-        )
+        begin = raw[:4].hex(" ") or "nothing"
+        rule = f"an IDX file begins with two zero bytes and a type, {path.name} begins with {begin}"
+        raise ValueError(f"{rule}: it is another kind of file.")
     kind, start = np.dtype(TYPES[raw[2]]), 4 + 4 * raw[3]
     shape = tuple(int.from_bytes(raw[place : place + 4], "big") for place in range(4, start, 4))
     expected = start + math.prod(shape) * kind.itemsize
     if len(raw) != expected:
-        raise ValueError(
-            f"{path.name} must have {expected} bytes by its header (shape {shape}), it has {len(raw)}: download it "
-            "again."
-        )
+        wanted = f"{expected} bytes by its header (shape {shape})"
+        raise ValueError(f"{path.name} must have {wanted}, it has {len(raw)}: download it again.")
     return np.frombuffer(raw, kind, offset=start).reshape(shape)

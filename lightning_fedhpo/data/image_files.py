@@ -60,13 +60,12 @@ def _read_cifar_binary(folder: Path, split: str) -> LabelledImages:
     missing = [name for name in CIFAR[split] if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(f"CIFAR-10's binary version needs {', '.join(missing)}, not found in {folder}.")
-    batches = []
-    for name in CIFAR[split]:
-        batches.append(np.fromfile(folder / name, np.uint8))
-        if not batches[-1].size or batches[-1].size % RECORD:
+    batches = [np.fromfile(folder / name, np.uint8) for name in CIFAR[split]]
+    for name, batch in zip(CIFAR[split], batches, strict=True):
+        if not batch.size or batch.size % RECORD:
             raise ValueError(
                 f"a CIFAR-10 batch holds records of {RECORD} bytes (a label, 3072 of an image), {name} has "
-                f"{batches[-1].size} bytes, which is no multiple: it is truncated or another kind of file."
+                f"{batch.size} bytes, which is no multiple: it is truncated or another kind of file."
             )
     records = np.concatenate(batches).reshape(-1, RECORD)
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -78,26 +77,19 @@ def _read_image_folder(folder: Path, split: str, channels: int) -> LabelledImage
     classes, part = _class_names(folder / "train"), folder / split
     unknown = sorted(set(_class_names(part)) - set(classes))
     if unknown:
-        raise ValueError(
-            f"the test part must have the classes of the training part, {part} has unknown classes: "
-            f"{', '.join(unknown)}."
-        )
-    files = [
-        (path, label)
-        for label, name in enumerate(classes)
-        for path in sorted((part / name).glob("*"))
-        if path.suffix.lower() in EXTENSIONS
-    ]
+        raise ValueError(f"{part} has unknown classes: {', '.join(unknown)}. The training part must have them, too.")
+    found = (path for name in classes for path in sorted((part / name).glob("*")))
+    files = [path for path in found if path.suffix.lower() in EXTENSIONS]
     if not files:
         raise FileNotFoundError(f"no images in the folders of {part}: looked for *{', *'.join(EXTENSIONS)}.")
-    images = [_decode(path, channels, str(path)) for path, _ in files]
-    other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
-    if other is not None:
-        raise ValueError(
-            f"all images must have one height and width, {files[0][0]} has {images[0].shape[:2]}, {files[other][0]} "
-            f"has {images[other].shape[:2]}: resize them first."
-        )
-    return LabelledImages(np.stack(images), np.array([label for _, label in files]), str(part))
+    images = [_decode(path, channels, str(path)) for path in files]
+    for path, image in zip(files, images, strict=True):
+        if image.shape != images[0].shape:
+            raise ValueError(
+                f"all images must have one height and width, {files[0]} has {images[0].shape[:2]}, {path} has "
+                f"{image.shape[:2]}: resize them first."
+            )
+    return LabelledImages(np.stack(images), np.array([classes.index(path.parent.name) for path in files]), str(part))
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -134,10 +126,8 @@ def _read_npz(path: Path, split: str, channels: int) -> LabelledImages:
 def _decode_row(jpeg: NDArray[Any], offsets: NDArray[Any], channels: int, source: str) -> NDArray[Any]:
     increasing = offsets.ndim == 1 and offsets.size > 1 and offsets[0] == 0 and bool((np.diff(offsets) > 0).all())
     if not increasing or offsets[-1] != len(jpeg):
-        raise ValueError(
-            f"`offsets` must increase from 0 to the number of bytes in `jpeg`, {len(jpeg)}, one for each image and the "
-            f"end; those of {source} do not: it is truncated or of another format."
-        )
+        rule = f"`offsets` must increase from 0 to the number of bytes in `jpeg`, {len(jpeg)}"
+        raise ValueError(f"{rule}; those of {source} do not: it is truncated or of another format.")
     files = [io.BytesIO(jpeg[start:end].tobytes()) for start, end in zip(offsets, offsets[1:], strict=False)]
     return np.stack([_decode(file, channels, f"image {place} of {source}") for place, file in enumerate(files)])
 
@@ -146,10 +136,8 @@ def _decode(file: Path | IO[bytes], channels: int, name: str) -> NDArray[Any]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "compressed images need Pillow: pip install 'lightning-fedhpo[data]', or choose files that hold the pixels "
-            "as they are (IDX, CIFAR's binary batches, .npz of x and y)."
-        ) from error
+        way_out = "pip install 'lightning-fedhpo[data]', or choose files that hold the pixels as they are"
+        raise ModuleNotFoundError(f"compressed images need Pillow: {way_out}.") from error
     try:
         with Image.open(file) as image:
             return np.asarray(image.convert("L" if channels == 1 else "RGB"))

@@ -7,9 +7,9 @@ same matrix serves every split, so that a client's validation set looks like its
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lightning_fedhpo.data.grouping import Floats, Ints, even, group, index_type, spread
 
@@ -27,8 +27,9 @@ def log_gamma(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) ->
 
 def softmax(logs: Floats, axis: int) -> Floats:
     """Return the exponentials, scaled to sum to one along an axis."""
-    weights = np.exp(logs - logs.max(axis=axis, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=axis, keepdims=True))
+    weights: Floats = np.exp(logs - logs.max(axis=axis, keepdims=True))
+    weights /= weights.sum(axis=axis, keepdims=True)
+    return weights
 
 
 def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, minimum: int) -> Floats:
@@ -70,9 +71,7 @@ def deal_classes(rng: np.random.Generator, classes: int, clients: int, each: int
 
     A shuffled deck with one card per class is dealt round and round until it comes out even, then a newly shuffled one
     is taken. Consecutive cards of a repeated deck are distinct, and a finished deck leaves no class behind.
-
-    Returns:
-        Weights of one and zero, a row per class and a column per client.
+    The result is weights of one and zero, a row per class and a column per client.
     """
     laps = each // math.gcd(classes, each)
     served = laps * classes // each
@@ -84,13 +83,17 @@ def deal_classes(rng: np.random.Generator, classes: int, clients: int, each: int
     return weights
 
 
-def deal(rng: np.random.Generator, labels: Ints, counts: NDArray[np.int64]) -> Ints:
-    """Return an owner per example such that client i gets ``counts[c, i]`` random examples of class c."""
-    classes, clients = counts.shape
-    order, _ = group(labels, classes, rng)
-    owners = np.empty(len(labels), dtype=index_type(clients))
-    owners[order] = np.repeat(np.tile(np.arange(clients, dtype=owners.dtype), classes), counts.ravel())
-    return owners
+def deal(rng: np.random.Generator, labels: Sequence[Ints], weights: Floats) -> list[Ints]:
+    """Return an owner per label of each part: client i gets random examples of class c as ``weights[c, i]`` says."""
+    classes, clients = weights.shape
+    numbers = np.tile(np.arange(clients, dtype=index_type(clients)), classes)
+    dealt = []
+    for part in labels:
+        owners: Ints = np.empty(len(part), numbers.dtype)
+        counts = spread(weights, np.bincount(part, minlength=classes))
+        owners[group(part, classes, rng)[0]] = np.repeat(numbers, counts.ravel())
+        dealt.append(owners)
+    return dealt
 
 
 def level(rng: np.random.Generator, owners: Ints, clients: int) -> Ints:

@@ -32,10 +32,8 @@ class LabelledImages:
         images, labels = self.images, self.labels
         coloured = images.ndim == 4 and images.shape[3] == 3
         if images.dtype != np.uint8 or not (images.ndim == 3 or coloured):
-            raise ValueError(
-                "images must be bytes (uint8) of shape n x height x width, or n x height x width x 3 with colours, "
-                f"{self.source} has {images.dtype} of shape {images.shape}."
-            )
+            rule = "images must be bytes (uint8) of shape n x height x width, or n x height x width x 3 with colours"
+            raise ValueError(f"{rule}, {self.source} has {images.dtype} of shape {images.shape}.")
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(labels) != len(images):
             raise ValueError(
                 f"every image needs one integer label, {self.source} has {len(images)} images and labels of "
@@ -51,15 +49,12 @@ class LabelledImages:
         if channels == 3 and not colours:
             raise ValueError(f"images with 3 channels are needed, those of {self.source} are grey.")
         if size > min(height, width):
-            raise ValueError(
-                f"`size` must be at most that of the images, got {size}, {self.source} has {height}x{width}."
-            )
+            rule = f"`size` must be at most that of the images, got {size}"
+            raise ValueError(f"{rule}, {self.source} has {height}x{width}.")
         unknown = np.unique(self.labels[(self.labels < 0) | (self.labels >= classes)])
         if unknown.size:
-            raise ValueError(
-                f"labels must be from 0 to {classes - 1}, {self.source} has unknown classes: "
-                f"{', '.join(str(label) for label in unknown[:5])}{', …' if unknown.size > 5 else ''}."
-            )
+            found = ", ".join(map(str, unknown[:5]))
+            raise ValueError(f"labels must be from 0 to {classes - 1}, {self.source} has unknown classes: {found}.")
         top, left = (height - size) // 2, (width - size) // 2
         middle = self.images[:, top : top + size, left : left + size]
         if channels == 3:

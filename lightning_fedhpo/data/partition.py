@@ -53,10 +53,9 @@ class Partition(Protocol):
 def check_enough(part: Part, clients: int, minimum: int = 1) -> None:
     """Raise unless there are examples enough to give every client its minimum."""
     if len(part) < clients * minimum:
-        raise ValueError(
-            f"every client needs at least {minimum} training example(s): {clients} clients need {clients * minimum}, "
-            f"there are {len(part)}. Choose fewer `clients`" + (" or a smaller `min_size`." if minimum > 1 else ".")
-        )
+        rule = f"every client needs at least {minimum} training example(s): {clients} clients need {clients * minimum}"
+        way_out = "Choose fewer `clients`" + (" or a smaller `min_size`." if minimum > 1 else ".")
+        raise ValueError(f"{rule}, there are {len(part)}. {way_out}")
 
 
 def check_sizes(clients: int, alpha: float, min_size: int) -> None:
@@ -130,13 +129,6 @@ class Dirichlet:
         alpha: The smaller, the fewer classes a client has; the larger, the closer to IID.
         min_size: The fewest training examples (before any are held out) a client may have.
         balanced: Whether clients are of equal size.
-
-    Example:
-        >>> import torch
-        >>> from lightning_fedhpo.data import FederatedData
-        >>> data = FederatedData((torch.zeros(99, 3), torch.arange(99) % 5), Dirichlet(clients=10, alpha=0.5))
-        >>> len(data)
-        10
     """
 
     clients: int
@@ -152,16 +144,13 @@ class Dirichlet:
         """Draw the shares once and deal every part by them."""
         check_enough(parts[0], self.clients, self.min_size)
         labels, names = dense([part.labels for part in parts])
-        totals = [np.bincount(numbers, minlength=len(names)) for numbers in labels]
-        if self.balanced:
-            weights = label_skew.balanced_shares(rng, totals[0], self.clients, self.alpha)
-        else:
-            weights = label_skew.class_shares(rng, totals[0], self.clients, self.alpha, self.min_size)
-        counts = [spread(weights, total) for total in totals]
-        owners = [label_skew.deal(rng, n, c) for n, c in zip(labels, counts, strict=True)]
-        if self.balanced:
-            owners = [label_skew.level(rng, owner, self.clients) for owner in owners]
-        return Assignment(owners, self.clients)
+        totals = np.bincount(labels[0], minlength=len(names))
+        if not self.balanced:
+            weights = label_skew.class_shares(rng, totals, self.clients, self.alpha, self.min_size)
+            return Assignment(label_skew.deal(rng, labels, weights), self.clients)
+        weights = label_skew.balanced_shares(rng, totals, self.clients, self.alpha)
+        owners = label_skew.deal(rng, labels, weights)
+        return Assignment([label_skew.level(rng, owner, self.clients) for owner in owners], self.clients)
 
 
 @dataclass(frozen=True)
@@ -199,13 +188,10 @@ class Shards:
         if each > classes:
             raise ValueError(f"`classes_per_client` must be at most the number of classes, got {each} with {classes}.")
         if self.clients * each < classes:
-            raise ValueError(
-                f"every class needs an owner: {self.clients} clients of {each} classes cannot hold {classes}. "
-                "Choose more `clients` or more `classes_per_client`."
-            )
+            lack = f"{self.clients} clients of {each} classes cannot hold {classes}"
+            raise ValueError(f"every class needs an owner: {lack}. Choose more `clients` or `classes_per_client`.")
         weights = label_skew.deal_classes(rng, classes, self.clients, each)
-        counts = [spread(weights, np.bincount(numbers, minlength=classes)) for numbers in labels]
-        return Assignment([label_skew.deal(rng, n, c) for n, c in zip(labels, counts, strict=True)], self.clients)
+        return Assignment(label_skew.deal(rng, labels, weights), self.clients)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -244,20 +230,18 @@ class Natural:
         values = [part.values(self.by, "by") for part in parts]
         for part, owner in zip(parts, values, strict=True):
             if len(owner) and owner.dtype.kind not in "iubUS":
-                raise TypeError(
-                    f"owners must be integers or strings, `by` gives {owner.dtype} for the {part.name} set."
-                )
+                gives = f"`by` gives {owner.dtype} for the {part.name} set"
+                raise TypeError(f"owners must be integers or strings, {gives}.")
         owners, names = dense(values)
         sizes = np.bincount(owners[0], minlength=len(names))
         small = sizes < self.min_size
         if not small.any():
             return Assignment(owners, len(names), names)
         if self.below == "error":
-            first = int(np.flatnonzero(small)[0])
+            first = f"{names[small][0].item()!r} with {sizes[small][0]}"
             raise ValueError(
                 f"every client needs at least min_size={self.min_size} training examples, {small.sum()} of "
-                f"{len(names)} have fewer (the first is {names[first].item()!r} with {sizes[first]}): choose a smaller "
-                '`min_size`, or `below="drop"`.'
+                f'{len(names)} have fewer (the first is {first}): choose a smaller `min_size`, or `below="drop"`.'
             )
         numbers: Ints = (np.cumsum(~small) - 1).astype(index_type(len(names)))
         numbers[small] = -1

@@ -16,6 +16,7 @@ from lightning_fedhpo.data.grouping import Ints
 
 By = str | Callable[[Any], Any] | Sequence[Any] | Tensor | NDArray[Any] | Mapping[str, Any]
 """A value per example: a column's name, a function of the example, the values, or one of these for each split."""
+NO_LABELS = "pass `targets=`, or choose a partition that needs no labels (Iid, Quantity, Natural)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,7 @@ class Part:
         if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != len(self):
             raise ValueError(
                 f"labels must be one integer per example, the {self.name} set of {len(self)} has {labels.dtype} of "
-                f"shape {labels.shape}: pass `targets=` (a sequence, a column's name or a function of the example), or "
-                "choose a partition that needs no labels (Iid, Quantity, Natural)."
+                f"shape {labels.shape}: {NO_LABELS}."
             )
         return labels
 
@@ -71,10 +71,8 @@ class Part:
                 '{"train": …, "val": …, "test": …}, a column\'s name, or a function of the example.'
             )
         if values.ndim != 1 or len(values) != len(self):
-            raise ValueError(
-                f"`{argument}` must be one value per example, {len(self)} in the {self.name} set, got {values.dtype} "
-                f"of shape {values.shape}."
-            )
+            rule = f"`{argument}` must be one value per example, {len(self)} in the {self.name} set"
+            raise ValueError(f"{rule}, got {values.dtype} of shape {values.shape}.")
         return values
 
     def _column(self, name: str, argument: str) -> NDArray[Any]:
@@ -85,10 +83,8 @@ class Part:
         if isinstance(first, Mapping) and name in first:
             return self._read(lambda example: example[name])
         known = list(first) if isinstance(first, Mapping) else column_names(self.dataset)
-        way_out = (
-            f"it has {known}" if known else "its examples have no names: pass the values, or a function of the example"
-        )
-        raise ValueError(f"`{argument}` must name a column of the {self.name} set, got {name!r}; {way_out}.")
+        there = f"it has {known}" if known else "its examples have no names: pass the values or a function"
+        raise ValueError(f"`{argument}` must name a column of the {self.name} set, got {name!r}; {there}.")
 
     def _read(self, function: Callable[[Any], Any]) -> NDArray[Any]:
         return as_array([function(self.dataset[i]) for i in range(len(self))])
@@ -96,13 +92,10 @@ class Part:
 
 def _label_of(example: Any) -> Any:
     if isinstance(example, Mapping):
-        for name in LABELS:
-            if name in example:
-                return example[name]
-        raise ValueError(f"no label among an example's entries {list(example)}: name it with `targets=`.")
+        name = next((name for name in LABELS if name in example), None)
+        if name is None:
+            raise ValueError(f"no label among an example's entries {list(example)}: name it with `targets=`.")
+        return example[name]
     if isinstance(example, (tuple, list)) and len(example) > 1:
         return example[-1]
-    raise ValueError(
-        f"an example without a label, a {type(example).__name__}: pass `targets=`, or choose a partition that needs no "
-        "labels (Iid, Quantity, Natural)."
-    )
+    raise ValueError(f"an example without a label, a {type(example).__name__}: {NO_LABELS}.")

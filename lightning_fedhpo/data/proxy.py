@@ -51,15 +51,13 @@ class DataModuleProxy(LightningDataModule):
                 return super().__getattribute__(name)
             kind = type(self).__name__
             if self._module is None or not self._borrows(name):
-                raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
             try:
                 return getattr(self._module, name)
             except AttributeError as error:
                 raise AttributeError(
                     f"an attribute of a {kind} must be its own or its data module's, got {name!r}: {error}. What a "
-                    "data module makes in its `setup` is there from the first look at the clients on.",
-                    name=name,
-                    obj=self,
+                    "data module makes in its `setup` is there from the first look at the clients on."
                 ) from error
 
         def __setattr__(self, name: str, value: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_fedhpo.arguments import whole
+
 
 def uniform(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.int64]:
     """Draw distinct clients, every set and every order of them equally likely.
@@ -14,8 +16,7 @@ def uniform(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.i
     >>> len(set(uniform(np.random.default_rng(0), clients=1_000_000, cohort=3).tolist()))
     3
     """
-    if cohort < 1:
-        raise ValueError(f"`cohort` must be at least 1, got {cohort}.")
+    whole("cohort", cohort)
     if cohort > clients:
         raise ValueError(
             f"`cohort` must not exceed the number of clients, got {cohort} with {clients} clients: "

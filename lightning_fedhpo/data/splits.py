@@ -97,17 +97,17 @@ class Pool(Dataset[Any]):
     """A split's examples of all clients; several that are fetched in one go come as the collated batch."""
 
     def __init__(self, split: Split) -> None:
-        self.split = split
+        self._split = split
 
     def __len__(self) -> int:
-        return len(self.split.order)
+        return len(self._split.order)
 
     def __getitem__(self, place: int) -> Any:
-        return self.split.source.dataset[int(self.split.order[place])]
+        return self._split.source.dataset[int(self._split.order[place])]
 
     def __getitems__(self, places: list[int]) -> Any:
         """Return a batch, not a list of examples: tensors are indexed once for all of them."""
-        return self.split.pool.take(torch.tensor(places))
+        return self._split.pool.take(torch.tensor(places))
 
 
 def _as_is(batch: Any) -> Any:
@@ -158,7 +158,9 @@ def build(
     labels = {name: part.labels for name, part in parts.items() if "labels" in vars(part)}
     server = None
     if server_fraction:
-        held = _held_out(owners["train"], server_fraction, seed)
+        given = np.flatnonzero(owners["train"] >= 0)
+        count = max(1, round(server_fraction * len(given)))
+        held = np.sort(seeding.rng(seed, seeding.SERVER).choice(given, count, replace=False))
         server = whole(sources["train"], held)
         owners["train"] = owners["train"].astype(np.int64)
         owners["train"][held] = -1
@@ -177,26 +179,16 @@ def build(
             splits[name] = Split(sources["train"], *piece)
     missing = np.flatnonzero(splits["train"].sizes == 0)
     if missing.size:
-        raise ValueError(
-            f"every client needs training examples, {missing.size} of {clients} have none (the first is client "
-            f"{missing[0]}): make fewer clients, or give these no number."
-        )
+        some = f"{missing.size} of {clients} have none (the first is client {missing[0]})"
+        raise ValueError(f"every client needs training examples, {some}: make fewer clients, or give these no number.")
     ordered = {name: splits[name] for name in SPLITS}
     owned = {name: parts.get(name, parts["train"]) for name in SPLITS}
     return Federation(clients, ordered, owned, assignment.names, labels, server)
 
 
-def _held_out(owners: Ints, fraction: float, seed: int) -> Ints:
-    owned = np.flatnonzero(owners >= 0)
-    count = max(1, round(fraction * len(owned)))
-    return np.sort(seeding.rng(seed, seeding.SERVER).choice(owned, count, replace=False))
-
-
 def _check(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> None:
-    rule = (
-        f"{type(partition).__name__}.assign must return an owner from -1 to clients - 1 for each example of each part, "
-        "and as many names as clients or None"
-    )
+    returns = "an owner from -1 to clients - 1 for each example of each part, and as many names as clients or None"
+    rule = f"{type(partition).__name__}.assign must return {returns}"
     owners, clients, names = assignment.owners, assignment.clients, assignment.names
     if clients < 1:
         raise ValueError(f"{rule}, got {clients} clients: there is nobody to train.")

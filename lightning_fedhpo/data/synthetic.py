@@ -88,18 +88,9 @@ def synthetic_images(
 ) -> FederatedData:
     """Generate tiny grey images: a pattern per class, moved about, in a brightness and contrast of the client's own.
 
-    Args:
-        clients: How many.
-        examples: The mean number of images per client.
-        size: Height and width of an image.
-        classes: The number of patterns.
-        skew: How unequally a client's labels are spread; 0 makes all labels equally likely.
-        style: How much clients differ in brightness and contrast.
-        noise: The standard deviation of the noise on every pixel; patterns have one of 1.
-        size_spread: How unequal sizes are: the standard deviation of their logarithm.
-        min_size: The fewest images of a client.
-        seed: Draws everything.
-        more: As for `synthetic_classification`.
+    `skew` says how unequally a client's labels are spread (0: all labels are equally likely), and `style` how much
+    clients differ in brightness and contrast. `noise` is the standard deviation of the noise on every pixel; patterns
+    have one of 1. Images have `size` x `size` pixels. The rest is as for `synthetic_classification`.
     """
     amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
     _check(clients, examples, classes, min_size, whole("size", size) ** 2, **amounts)
@@ -136,11 +127,8 @@ def _check(clients: int, examples: int, classes: int, min_size: int, width: int,
         number(name, amount, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
     total = clients * examples * (width + classes) + width * classes
     if total > MOST:
-        raise ValueError(
-            f"generated data are at most {MOST} numbers, got {total} by clients={clients} of examples={examples} with "
-            f"{width} numbers each and classes={classes}: they are made in memory."
-        )
+        by = f"clients={clients} of examples={examples} with {width} numbers each and classes={classes}"
+        raise ValueError(f"generated data are at most {MOST} numbers, got {total} by {by}: they are made in memory.")
     if examples < min_size:
-        raise ValueError(
-            f"`examples` is the mean size and must be at least `min_size`, got {examples} with min_size={min_size}."
-        )
+        got = f"got {examples} with min_size={min_size}"
+        raise ValueError(f"`examples` is the mean size and must be at least `min_size`, {got}.")

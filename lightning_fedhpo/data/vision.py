@@ -29,12 +29,7 @@ WRITERS = ["qmnist-train-labels-idx2-int.gz", "qmnist-train-labels-idx2-int"]
 
 
 def femnist(
-    path: str | PathLike[str],
-    *,
-    invert: bool = False,
-    min_size: int = 1,
-    seed: int = 0,
-    **more: Any,
+    path: str | PathLike[str], *, invert: bool = False, min_size: int = 1, seed: int = 0, **more: Any
 ) -> FederatedData:
     """Read handwritten characters, one client for each writer (LEAF's FEMNIST, or files made like it).
 
@@ -135,11 +130,9 @@ def _read(
     for split in ("train", "test") if test else ("train",):
         part = read_hub(name, split, channels) if path is None else read_image_files(path, split, channels)
         height, width = part.images.shape[1:3]
-        if (height, width) != (size, size):
-            raise ValueError(
-                f"the images of {name.partition('/')[2]} are {size}x{size}, those of {part.source} are "
-                f"{height}x{width}: is this another data set?"
-            )
+        if height != size or width != size:
+            rule = f"the images of {name.partition('/')[2]} are {size}x{size}"
+            raise ValueError(f"{rule}, those of {part.source} are {height}x{width}: is this another data set?")
         parts[split] = TensorDataset(*part.tensors(channels, crop or size, classes=10))
     return parts
 
@@ -163,6 +156,5 @@ def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | No
     if "test" in parts:
         names, counts = np.unique(writers, return_counts=True)
         names = names[counts >= min_size]
-        shares = even(len(parts["test"]), len(names))
-        owners = names[shuffled_owners(seeding.rng(seed, seeding.PARTITION), shares)]
-        parts["test"].writer = owners  # type: ignore[attr-defined]
+        dealt = shuffled_owners(seeding.rng(seed, seeding.PARTITION), even(len(parts["test"]), len(names)))
+        parts["test"].writer = names[dealt]  # type: ignore[attr-defined]

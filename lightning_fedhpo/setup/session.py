@@ -72,7 +72,7 @@ class Session:
         scores_clients = options.target != "server" or self.data.sizes("val").any()
         self.monitor = options.monitor if scores_clients else None
         self._check()
-        self.job_limit = private.job_limit(trainer) or sys.maxsize
+        self.job_limit = int(trainer.fast_dev_run) or sys.maxsize
         self.tuner.plan(self._plan())
         needed = options.target == "global" or self.tuner.needs_before
         asked = needed if options.score_before is None else options.score_before
@@ -156,7 +156,7 @@ class Session:
         """Try the module, and make the arms or take up those of a checkpoint."""
         machine.keep_memory()
         known = self.saved or (checkpoint.found(self) if self.has_arms else {})
-        private.begin_alike(self.trainer)  # what hooks have made of the module since
+        private.begin_alike(self.trainer.lightning_module)  # what hooks have made of the module since
         with seeding.preserved(), processes.together("the dry run"):
             prepare(self, known)
         with seeding.preserved():
