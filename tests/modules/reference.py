@@ -53,7 +53,6 @@ class SeedsUserCode(Callback):
 
 
 def federation(case: Case, clients: int = 1) -> FederatedData:
-    """Return the case's data, shared out."""
     return (case.data or tensors)(clients)
 
 

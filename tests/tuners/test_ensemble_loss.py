@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,9 +17,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_fedhpo import Choice, FederatedLoop, FedTune, Iid, SearchSpace
 from lightning_fedhpo.data import FederatedData
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
-from lightning_fedhpo.types import ClientResult, RoundContext
+from tests.tuners.watched import Watched
 
 SPACE = SearchSpace(client={"lr": Choice([0.3, 0.03]), "epochs": Choice([1, 2])})
 CLIENTS = 4
@@ -78,21 +77,6 @@ class Packs(ToyModule):
         return {"returned": loss, "logged": None, "by name": {"val_loss": loss, "others": logits}}[self.told]
 
 
-class Watched(FedTune):
-    """Keeps every client's model of the last round."""
-
-    models: list[tuple[int, list[Tensor], int]]
-
-    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> Any:
-        self.models = []
-        return super().suggest(arm, cohort, context)
-
-    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
-        weights = [tensor.detach().clone() for tensor in result.weights]
-        self.models.append((result.job.client, weights, result.train_examples))
-        return super().receive(arm, result)
-
-
 def doubles(examples: int, seed: int) -> tuple[Tensor, Tensor]:
     x, y = toy_tensors(examples, seed=seed)
     return x.double(), y
@@ -107,18 +91,17 @@ def credits_of(module: Packs, monitor: str) -> tuple[list[float], list[float]]:
     fed = FederatedLoop(cohort=CLIENTS, server_data=loader, monitor=monitor, executor="sequential")
     quiet_trainer(1, fed, tuner).fit(module, datamodule=data)
     names = [name for name, _ in module.named_parameters()]
-    total = sum(examples for _, _, examples in tuner.models)
-    assert len({examples for _, _, examples in tuner.models}) > 1, "clients of one size would hide a wrong share"
+    models = tuner.rounds[-1]["models"]
+    total = sum(one["n"] for one in models)
+    assert len({one["n"] for one in models}) > 1, "clients of one size would hide a wrong share"
 
     def loss(ones: Sequence[float]) -> float:
         value = 0.0
         for start in range(0, 50, 7):
             x, y = (tensor[start : start + 7] for tensor in server)
-            outputs = [
-                module.unpack(functional_call(module, dict(zip(names, weights, strict=True)), (x,)))
-                for _, weights, _ in tuner.models
-            ]
-            shares = [one * examples / total for one, (_, _, examples) in zip(ones, tuner.models, strict=True)]
+            weights = [dict(zip(names, one["w"], strict=True)) for one in models]
+            outputs = [module.unpack(functional_call(module, own, (x,))) for own in weights]
+            shares = [one * model["n"] / total for one, model in zip(ones, models, strict=True)]
             logits = sum(share * out[0] for share, out in zip(shares, outputs, strict=True))
             hidden = sum(share * out[1] for share, out in zip(shares, outputs, strict=True))
             value += (1 if module.weighs else len(x)) * float(loss_of(logits, hidden, y))
@@ -126,9 +109,9 @@ def credits_of(module: Packs, monitor: str) -> tuple[list[float], list[float]]:
 
     step, differences = 1e-5, {}
     with torch.no_grad():
-        for place, (client, _, _) in enumerate(tuner.models):
+        for place, model in enumerate(models):
             up, down = ([1.0 + sign * step * (n == place) for n in range(CLIENTS)] for sign in (1, -1))
-            differences[client] = (loss(up) - loss(down)) / (2 * step)
+            differences[model["client"]] = (loss(up) - loss(down)) / (2 * step)
     row = fed.result.history.to_dict()
     ours = [row[f"fedtune/client/{client}/credit"][0] for client in range(CLIENTS)]
     return ours, [-differences[client] for client in range(CLIENTS)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,44 +13,14 @@ from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedLoop, FedTune, Natural, SearchSpace
 from lightning_fedhpo.data import FederatedData
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.tuners import fedtune_policy as policy
-from lightning_fedhpo.types import ClientResult, RoundContext
+from tests.tuners.watched import Watched
 
 SPACE = SearchSpace(client={"lr": Choice([0.5, 0.05]), "weight_decay": Choice([0.0, 0.01])})
 CLIENTS = 4
 SERVER = toy_tensors(40, seed=0)
 Models = list[dict[str, Any]]
-
-
-class Watched(FedTune):
-    """Keeps what goes into every round, and what comes out of it."""
-
-    def reset(self) -> None:
-        super().reset()
-        self.rounds: list[dict[str, Any]] = []
-
-    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> Any:
-        suggestions = super().suggest(arm, cohort, context)
-        start = [tensor.detach().clone() for tensor in arm.weights]
-        places = {client: one.index for client, one in zip(cohort, suggestions, strict=True)}
-        self.rounds.append({"start": start, "places": places, "models": []})
-        return suggestions
-
-    def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
-        model, job = [tensor.detach().clone() for tensor in result.weights], result.job
-        own = {"client": job.client, "place": job.index, "w": model, "n": result.train_examples, "z": job.weight}
-        self.rounds[-1]["models"].append(own)
-        return super().receive(arm, result)
-
-    def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
-        here, state = self.rounds[-1], self._state(arm)
-        here["before"] = torch.from_numpy(state.logits.copy())
-        here["aggregate"] = [tensor.detach().clone() for tensor in arm.weights]
-        super().observe(arm, results, context)
-        here["after"] = torch.from_numpy(state.logits.copy())
-        here["credits"] = torch.from_numpy(state.credits.copy())
 
 
 def run(tuner: FedTune, rounds: int = 1, *callbacks: Any, module: Any = None, data: Any = None, **loop: Any) -> Any:

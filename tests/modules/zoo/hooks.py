@@ -152,8 +152,6 @@ class OnlyBatch(Plain):
 
 
 class Draws(Plain):
-    """Draws from every global generator."""
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         x, y = batch
         scale = random.random() + np.random.rand() + torch.rand(()).item()

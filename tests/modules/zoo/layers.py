@@ -54,16 +54,12 @@ class FrozenBackbone(Plain):
 
 
 class Lazy(Plain):
-    """A layer that gets its shape from the first batch."""
-
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Tanh(), nn.Linear(8, 3))
 
 
 class ConfiguredModel(Plain):
-    """Layers made in `configure_model`."""
-
     def __init__(self) -> None:
         super().__init__()
         self.net: Any = None
