@@ -81,11 +81,18 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def surroundings(**environment: str) -> dict[str, str]:
+    """The environment of another process, which finds the modules of the tests."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+
+
+def process(*arguments: str, cwd: Path, timeout: int = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python."""
     surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
     command = [sys.executable, "-W", "ignore", *arguments]
-    return subprocess.run(command, cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

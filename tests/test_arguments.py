@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +15,13 @@ import torch
 from torch import nn
 
 import lightning_fedhpo
-from lightning_fedhpo import (
-    Choice,
-    FedAvg,
-    FederatedLoop,
-    FedEx,
-    Fixed,
-    Float,
-    Hyperband,
-    Iid,
-    RandomSearch,
-    SearchSpace,
-    SuccessiveHalving,
-    data,
-    models,
-)
-from lightning_fedhpo.arguments import check_kinds, number, shown, whole
+from lightning_fedhpo import Choice, FederatedLoop, Float, Iid, SearchSpace, data, models
+from lightning_fedhpo.algorithms import FedAvg
+from lightning_fedhpo.arguments import number, shown
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import toy_tensors
+from lightning_fedhpo.tuners import FedEx, Fixed
 
 SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
 NEEDED: dict[str, Any] = {
@@ -99,15 +88,15 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
+        (lambda: FederatedLoop(evaluate_at=[1.5]), TypeError, r"a sequence of whole numbers or None, got \[1.5\]"),
+        (lambda: FederatedLoop(evaluate_at=torch.tensor(1)), TypeError, r"a sequence of whole .*, got tensor\(1\)"),
+        (lambda: FederatedLoop(mode=None), TypeError, "`mode` must be one of 'min', 'max', got None"),
+        (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping or None, got \[1\]"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
         (lambda: FedEx(SPACE, factorized="no"), TypeError, "`factorized` must be true or false"),
         (lambda: FedEx(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000, got 1000000"),
         (lambda: SuccessiveHalving(SPACE, eliminations=100_000), ValueError, "`eliminations` must be at most 20"),
-        (
-            lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6),
-            ValueError,
-            "at most 100000 arms, got 1000000 with eta=10 and eliminations=6",
-        ),
+        (lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6), ValueError, "at most 100000 arms, got 1000000 with"),
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
         (lambda: FedAvg(lr=math.inf), ValueError, "the server's `lr` must be finite, got inf"),
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
@@ -117,11 +106,7 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: Choice(range(10**9)), ValueError, "Choice has at most 10000 options"),
         (lambda: data.synthetic_classification(10**9), ValueError, "at most 1000000000 numbers.*clients=1000000000"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
-        (
-            lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"),
-            TypeError,
-            "`collate_fn` must be a func",
-        ),
+        (lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"), TypeError, "`collate_fn` must be a f"),
     ],
 )
 def test_what_came_is_answered_with_the_rule(make: Any, error: type[Exception], message: str) -> None:
@@ -135,31 +120,6 @@ def test_numpy_s_numbers_become_plain_ones() -> None:
     loop = FederatedLoop(FedAvg(lr=np.float64(0.5)), cohort=np.int64(2), seed=np.int64(1), epochs=np.int8(1))
     held = [search.budget, search.max_rounds, tuner.epsilon, tuner.cutoff, loop.cohort, loop.seed, loop.epochs]
     assert {type(value) for value in [*held, *loop.algorithm.server.values()]} == {int, float}
-
-
-def test_kinds_of_a_signature() -> None:
-    def call(
-        names: Mapping[str, int] | None = None,
-        sizes: Sequence[int] = (),
-        mode: Literal["a", "b"] | float = "a",
-        anything: Any = None,
-    ) -> None:
-        check_kinds(call, locals())
-
-    call(names={"one": 1}, sizes=[1, 2], mode=0.5, anything=object())
-    call(sizes=np.arange(3), mode="b")
-    with pytest.raises(ValueError, match=r"`mode` must be one of 'a', 'b' or a number, got 'c'\."):
-        call(mode="c")  # type: ignore[arg-type]
-    for wrong, said in (
-        ({"names": [1]}, "`names` must be a mapping or None, got [1]."),
-        ({"sizes": "12"}, "`sizes` must be a sequence of whole numbers, got '12'."),
-        ({"sizes": [1.5]}, "`sizes` must be a sequence of whole numbers, got [1.5]."),
-        ({"sizes": torch.tensor(1)}, "`sizes` must be a sequence of whole numbers, got tensor(1)."),
-        ({"mode": None}, "`mode` must be one of 'a', 'b' or a number, got None."),
-    ):
-        with pytest.raises(TypeError) as caught:
-            call(**wrong)  # type: ignore[arg-type]
-        assert str(caught.value) == said
 
 
 @pytest.mark.parametrize(
@@ -180,10 +140,3 @@ def test_numbers_in_bounds(bounds: dict[str, float], inside: list[float], outsid
         with pytest.raises(ValueError) as caught:
             number("x", value, why="so it is", **bounds)
         assert str(caught.value) == f"`x` must be {rule}, got {shown(value)}: so it is."
-
-
-def test_whole_numbers_in_bounds() -> None:
-    assert whole("x", 3, 3, 3) == 3
-    for value, rule in ((2, "at least 3"), (4, "at most 3")):
-        with pytest.raises(ValueError, match=f"`x` must be {rule}, got {value}"):
-            whole("x", value, 3, 3)

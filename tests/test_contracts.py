@@ -8,20 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_fedhpo import algorithms, searches, tuners
+from lightning_fedhpo import algorithms, searches, testing, tuners
 from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, Search
-from lightning_fedhpo.testing import (
-    check_executor,
-    check_hyperparameters,
-    check_identity,
-    check_nan_survives,
-    check_resume,
-    check_same_seed,
-    check_suggestions,
-    toy_instance,
-)
 from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.tuners import Fixed, Tuner
 from lightning_fedhpo.types import Suggestion
@@ -36,7 +26,7 @@ def _exported(package: Any, base: type) -> list[Any]:
 
 def _search(kind: Any) -> Search:
     try:
-        return toy_instance(kind)
+        return testing.toy_instance(kind)
     except ModuleNotFoundError as error:  # of an extra
         pytest.skip(str(error))
 
@@ -47,7 +37,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "with-state": Controls,
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
-TUNERS = {kind.__name__: (lambda kind=kind: toy_instance(kind)) for kind in _exported(tuners, Tuner)}
+TUNERS = {kind.__name__: (lambda kind=kind: testing.toy_instance(kind)) for kind in _exported(tuners, Tuner)}
 SEARCHES = {
     **{kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)},
     "per-client": lambda: RandomSearch(toy_space(), budget=8, max_rounds=4, per_client=True),
@@ -59,9 +49,9 @@ VECTORIZED = Vectorized(compile=False)
 
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared."""
-    own = [check_hyperparameters] if name in ALGORITHMS else []
-    own += [check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
-    return [check_same_seed, check_resume, check_nan_survives, check_identity, *own]
+    own = [testing.check_hyperparameters] if name in ALGORITHMS else []
+    own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
+    return [testing.check_same_seed, testing.check_resume, testing.check_nan_survives, testing.check_identity, *own]
 
 
 @pytest.mark.parametrize(("name", "check"), [(name, check) for name in ALL for check in _checks(name)])
@@ -71,8 +61,8 @@ def test_all_keep(name: str, check: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "check"),
-    [(name, check) for name in SIDE_BY_SIDE for check in (check_resume, check_executor)]
-    + [("FedProx", check_nan_survives), ("FedEx", check_nan_survives)],
+    [(name, check) for name in SIDE_BY_SIDE for check in (testing.check_resume, testing.check_executor)]
+    + [("FedProx", testing.check_nan_survives), ("FedEx", testing.check_nan_survives)],
 )
 def test_side_by_side(name: str, check: Callable[..., None]) -> None:
     check(ALL[name], executor=VECTORIZED)
@@ -81,7 +71,7 @@ def test_side_by_side(name: str, check: Callable[..., None]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_resume_from_every_checkpoint(name: str) -> None:
-    check_resume(ALL[name], every=True)
+    testing.check_resume(ALL[name], every=True)
 
 
 class Forgetful(Tuner):
@@ -128,10 +118,10 @@ class Idle(FedAvg):
 @pytest.mark.parametrize(
     ("check", "make", "complaint"),
     [
-        (check_resume, Forgetful, "the run differs in"),
-        (check_same_seed, Global, "the same seed gave two runs"),
-        (check_nan_survives, Spreads, "the run did not go on"),
-        (check_hyperparameters, Idle, "server 'warmth' has no effect"),
+        (testing.check_resume, Forgetful, "the run differs in"),
+        (testing.check_same_seed, Global, "the same seed gave two runs"),
+        (testing.check_nan_survives, Spreads, "the run did not go on"),
+        (testing.check_hyperparameters, Idle, "server 'warmth' has no effect"),
     ],
 )
 def test_a_broken_contract_is_noticed(check: Any, make: Any, complaint: str) -> None:

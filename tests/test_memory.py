@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.runs import process
 
 SCRIPT = """
 import gc, json, resource, sys, warnings
@@ -69,7 +71,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 
 def measured(script: str) -> dict[str, int]:
     """Run a script in a process of its own and return what it printed last."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, check=False)
+    done = process("-c", SCRIPT + script, cwd=Path(), timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 

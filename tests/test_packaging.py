@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.runs import process
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,21 +69,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, tree)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(output), str(tree)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = process(
+        "-m", "build", "--wheel", "--no-isolation", "--outdir", str(output), str(tree), cwd=output, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return zipfile.ZipFile(next(output.glob("*.whl")))
 
 
-def test_every_package_is_listed() -> None:
+def test_every_package_is_listed_and_has_an_init_file() -> None:
     listed = PROJECT["tool"]["setuptools"]["packages"]
     assert package_folders() == set(listed)
     assert listed == sorted(listed)
-
-
-def test_every_package_has_an_init_file() -> None:
-    # Without one a folder would be a namespace package: importable from the tree, and skipped by most tools.
-    folders = [ROOT.joinpath(*name.split(".")) for name in package_folders() - {"lightning_fedhpo.conf"}]
+    # Without the file a folder would be a namespace package: importable from the tree, and skipped by most tools.
+    folders = [ROOT.joinpath(*name.split(".")) for name in {*listed} - {"lightning_fedhpo.conf"}]
     assert [folder for folder in [*folders, ROOT / "conf"] if not (folder / "__init__.py").is_file()] == []
     assert (ROOT / "conf" / "__init__.py").read_text() == ""
 
@@ -108,7 +107,7 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
 
 
 def test_a_bare_install_imports() -> None:
-    done = subprocess.run([sys.executable, "-c", BARE_IMPORT], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = process("-c", BARE_IMPORT, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "missing=[] loaded=[]"
 
@@ -116,13 +115,10 @@ def test_a_bare_install_imports() -> None:
 def test_constraints_pin_what_the_project_asks_for() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
-    assert [
-        pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[^\s;]+(; python_version (<|>=) '3\.11')?", pin)
-    ] == []
+    exact = re.compile(r"[a-z0-9-]+==[^\s;]+(; python_version (<|>=) '3\.11')?")
+    assert [pin for pin in pins if not exact.fullmatch(pin)] == []
     pinned = {pin.partition("==")[0] for pin in pins}
     extras = PROJECT["project"]["optional-dependencies"]
-    asked = PROJECT["project"]["dependencies"] + [
-        need for name in ("plot", "joblib", "data", "dev") for need in extras[name]
-    ]
+    asked = [*PROJECT["project"]["dependencies"], *(n for e in ("plot", "joblib", "data", "dev") for n in extras[e])]
     names = {re.split(r"[\[<>=]", need)[0] for need in asked} - {"lightning-fedhpo"}
     assert names <= pinned

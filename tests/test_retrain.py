@@ -12,17 +12,10 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from lightning_fedhpo import (
-    FederatedLoop,
-    FedEx,
-    FedPop,
-    Float,
-    RandomSearch,
-    SearchSpace,
-    SuccessiveHalving,
-)
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+from lightning_fedhpo import FederatedLoop, FedEx, FedPop, Float, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.testing import ToyModule
+from tests.fits import fit
+from tests.runs import rows
 
 SPACE = SearchSpace(
     client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9)},
@@ -51,13 +44,7 @@ def halving() -> SuccessiveHalving:
 
 def run(*callbacks: Callback, rounds: int = 4 + MORE, **options: Any) -> tuple[FederatedLoop, Trainer, ToyModule]:
     """Run the toy federation with a second phase."""
-    trainers = {name: options.pop(name) for name in ("ckpt_path", "logger", "enable_checkpointing") if name in options}
-    ckpt_path = trainers.pop("ckpt_path", None)
-    data = options.pop("data", None) or toy_data()
-    fed = FederatedLoop(**({"cohort": 3, "executor": "sequential", "retrain": MORE} | options))
-    trainer, module = quiet_trainer(rounds, fed, *callbacks, **trainers), ToyModule()
-    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
-    return fed, trainer, module
+    return fit(rounds, *callbacks, **({"retrain": MORE} | options))
 
 
 def test_the_best_configuration_trains_from_the_first_weights() -> None:
@@ -79,20 +66,21 @@ def test_the_best_configuration_trains_from_the_first_weights() -> None:
 
 
 def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:
-    fed, trainer, _ = run(halving(), logger=CSVLogger(tmp_path), evaluate_at=5)
-    search, _, _ = run(halving(), rounds=4, retrain=None)
-    assert fed.result.ledger == search.result.ledger, "what a search costs does not depend on what comes later"
-    jobs = [job for job in fed.result.jobs if job["round"] >= 4]
-    assert fed.result.retraining is not None and search.result.retraining is None
-    assert fed.result.retraining["rounds"] == MORE
-    assert fed.result.retraining["client_updates"] == len(jobs) == 9
-    assert fed.result.retraining["local_steps"] == sum(job["local_steps"] for job in jobs)
-    history = list(fed.result.history)
+    logger = CSVLogger(tmp_path)
+    result = run(halving(), trainer={"logger": logger}, evaluate_at=5)[0].result
+    search = run(halving(), rounds=4, retrain=None)[0].result
+    assert result.ledger == search.ledger, "what a search costs does not depend on what comes later"
+    jobs = [job for job in result.jobs if job["round"] >= 4]
+    assert result.retraining is not None and search.retraining is None
+    assert result.retraining["rounds"] == MORE
+    assert result.retraining["client_updates"] == len(jobs) == 9
+    assert result.retraining["local_steps"] == sum(job["local_steps"] for job in jobs)
+    history = list(result.history)
     assert [row["phase"] for row in history] == ["search"] * 10 + ["retrain"] * MORE
     assert [row["retrain/rounds"] for row in history[10:]] == [1, 2, 3]
     assert {row["ledger/rounds"] for row in history[10:]} == {10}
-    assert "phase" not in search.result.history.columns
-    logged = rows(Path(trainer.logger.log_dir) / "metrics.csv")  # type: ignore[union-attr,arg-type]  # a CSVLogger's
+    assert "phase" not in search.history.columns
+    logged = rows(Path(logger.log_dir) / "metrics.csv")
     assert len(logged) == 4 + MORE
     for row in logged:
         later = int(float(row["round"])) >= 4
@@ -120,14 +108,12 @@ def test_what_the_trainer_has_to_allow() -> None:
 
 def test_every_client_trains_with_its_own() -> None:
     fed, trainer, module = run(RandomSearch(SPACE, budget=4, max_rounds=2, per_client=True), rounds=2 + MORE)
-    own = fed.result.arms[fed.result.best_searched]["clients"]
+    own, best = fed.result.arms[fed.result.best_searched]["clients"], fed.result.best["clients"]
     assert len({config["lr"] for config in own.values()}) == 8
     retrained = [job for job in fed.result.jobs if job["round"] >= 2]
     assert len({job["client"] for job in retrained}) > 3
     assert all(job[name] == own[job["client"]][name] for job in retrained for name in SPACE.client)
-    assert {client: config["lr"] for client, config in fed.result.best["clients"].items()} == {
-        client: config["lr"] for client, config in own.items()
-    }
+    assert {client: best[client]["lr"] for client in best} == {client: own[client]["lr"] for client in own}
     assert len(fed.evaluate(trainer, module, fed.data).clients) == 8
 
 

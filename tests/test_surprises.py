@@ -7,20 +7,11 @@ from typing import Any
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from lightning_fedhpo import (
-    Choice,
-    FedAvg,
-    FederatedLoop,
-    FedEx,
-    Fixed,
-    Float,
-    MultiplicativeWeights,
-    RandomSearch,
-    SearchSpace,
-    Tuner,
-)
+from lightning_fedhpo import Choice, FedAvg, Float, RandomSearch, SearchSpace
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.tuners import FedEx, Fixed, MultiplicativeWeights, Tuner
 from lightning_fedhpo.types import Suggestion
+from tests.fits import fit
 
 SPACE = SearchSpace(client={"lr": Float(1e-3, 0.5, log=True)})
 
@@ -37,9 +28,7 @@ class Frozen(Callback):
 
 
 def test_a_layer_in_eval_mode_stays_there_from_job_to_job() -> None:
-    quiet_trainer(2, FederatedLoop(cohort=3, executor="sequential"), Frozen()).fit(
-        ToyModule(dropout=0.5), datamodule=toy_data()
-    )
+    fit(2, Frozen(), module=ToyModule(dropout=0.5))
 
 
 @pytest.mark.parametrize("make", [lambda: FedEx(SPACE, configs=4), lambda: MultiplicativeWeights(SPACE, configs=4)])
@@ -83,19 +72,15 @@ def test_suggestions_that_would_not_take_effect() -> None:
 
 
 def test_evaluate_takes_the_model_of_its_run_and_leaves_it_as_it_was() -> None:
-    module, data, fed = ToyModule(dropout=0.1), toy_data(), FederatedLoop(cohort=3, executor="sequential")
-    trainer = quiet_trainer(2, fed, Fixed({"dropout": 0.4}))
-    trainer.fit(module, datamodule=data)
-    fed.evaluate(trainer, module, data)
+    fed, trainer, module = fit(2, Fixed({"dropout": 0.4}), module=ToyModule(dropout=0.1))
+    fed.evaluate(trainer, module, toy_data())
     assert module.net[2].p == 0.4
     with pytest.raises(ValueError, match="the model that `fit` got"):
-        fed.evaluate(trainer, ToyModule(), data)
+        fed.evaluate(trainer, ToyModule(), toy_data())
 
 
 def test_clients_of_another_federation_have_no_parts_of_their_own() -> None:
-    module, fed = ToyModule(), FederatedLoop(FedAvg(local="net.3.*"), cohort=8)
-    trainer = quiet_trainer(4, fed)
-    trainer.fit(module, datamodule=toy_data())
+    fed, trainer, module = fit(4, algorithm=FedAvg(local="net.3.*"), cohort=8)
     other = toy_data(seed=5)
     strangers = fed.evaluate(trainer, module, other)["global"]
     fed.arms[0].client_state.clear()

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import (
-    BackboneFinetuning,
-    EarlyStopping,
-    GradientAccumulationScheduler,
-    ModelCheckpoint,
-    StochasticWeightAveraging,
-)
+from lightning.pytorch import Trainer, callbacks
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -33,17 +26,10 @@ def plain() -> ToyModule:
 
 
 def test_a_plain_run_is_free_of_warnings(tmp_path: Path) -> None:
-    trainer = Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        default_root_dir=tmp_path,
-        logger=CSVLogger(tmp_path),
-        callbacks=[
-            FederatedLoop(cohort=3, executor="sequential"),
-            EarlyStopping("val_loss"),
-            ModelCheckpoint(monitor="val_loss"),
-        ],
-    )
+    parts = [FederatedLoop(cohort=3, executor="sequential")]
+    parts += [callbacks.EarlyStopping("val_loss"), callbacks.ModelCheckpoint(monitor="val_loss")]
+    options = {"accelerator": "cpu", "default_root_dir": tmp_path, "logger": CSVLogger(tmp_path)}
+    trainer = Trainer(max_epochs=2, callbacks=parts, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.fit(ToyModule(), datamodule=toy_data())
@@ -132,16 +118,16 @@ def test_schedules_see_the_length_of_local_training() -> None:
         ({"reload_dataloaders_every_n_epochs": 1}, "reload_dataloaders_every_n_epochs"),
         ({"limit_val_batches": 0}, "limit_val_batches=0"),
         ({"limit_train_batches": 0}, "limit_train_batches=0"),
-        ({"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeightAveraging"),
-        ({"callbacks": [GradientAccumulationScheduler({0: 2})]}, "GradientAccumulationScheduler"),
-        ({"callbacks": [BackboneFinetuning()]}, "BackboneFinetuning"),
+        ({"callbacks": [callbacks.StochasticWeightAveraging(0.1)]}, "StochasticWeightAveraging"),
+        ({"callbacks": [callbacks.GradientAccumulationScheduler({0: 2})]}, "GradientAccumulationScheduler"),
+        ({"callbacks": [callbacks.BackboneFinetuning()]}, "BackboneFinetuning"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], reason: str) -> None:
-    module, callbacks = ToyModule(), options.pop("callbacks", ())
+    module, parts = ToyModule(), options.pop("callbacks", ())
     with pytest.raises(MisconfigurationException, match=reason):
-        fit(2, *callbacks, module=module, trainer=options)
+        fit(2, *parts, module=module, trainer=options)
     assert same(module, ToyModule())
 
 

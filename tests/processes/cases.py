@@ -13,24 +13,14 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_fedhpo import (
-    Choice,
-    FedAvg,
-    FederatedLoop,
-    FedEx,
-    FedPop,
-    FedTune,
-    Float,
-    Int,
-    RandomSearch,
-    SearchSpace,
-    SuccessiveHalving,
-)
+from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
+from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.searches import RandomSearch, SuccessiveHalving
+from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
+from lightning_fedhpo.tuners import FedEx, FedPop, FedTune
+from tests.fits import fit
 from tests.resume.cases import Manual, Stateful
-
-ROUNDS = 4
 
 
 class Metrics(ToyModule):
@@ -108,14 +98,12 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
 }
 
 
-def run(name: str, folder: Path, rounds: int = ROUNDS, ckpt_path: Any = None, **options: Any) -> dict[str, Any]:
+def run(name: str, folder: Path, rounds: int = 4, path: Any = None, **options: Any) -> dict[str, Any]:
     """Run a case, with callbacks that wait for each other, and return all that it ends with."""
-    module, callbacks = CASES[name][0](), CASES[name][1]()
+    module, (fed, *others) = CASES[name][0](), CASES[name][1]()
     keep = ModelCheckpoint(folder, "{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=2, save_last=True)
     watch = EarlyStopping("val_loss", patience=99)
-    trainer = quiet_trainer(rounds, *callbacks, keep, watch, enable_checkpointing=True, **options)
-    trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
-    return outcome(callbacks[0], trainer, module)
+    return outcome(*fit(rounds, *others, keep, watch, fed=fed, module=module, path=path, trainer=options))
 
 
 def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:

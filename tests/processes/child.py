@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop, processes
@@ -56,25 +57,21 @@ class Asking(ToyModule):
         self.log("val_acc", (logits.argmax(1) == batch[1]).float().mean())
 
 
-class Stopping(Callback):
-    """Stops the run in the second process only."""
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        trainer.should_stop = RANK == 1 and trainer.current_epoch == 0
+def stop(trainer: Any, module: Any) -> None:
+    """Stop the run in the second process only."""
+    trainer.should_stop = RANK == 1 and trainer.current_epoch == 0
 
 
-class Ended(Callback):
-    """Sends SIGTERM to the second process when the second round is over."""
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if RANK == 1 and trainer.current_epoch == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+def end(trainer: Any, module: Any) -> None:
+    """Send SIGTERM to the second process when the second round is over."""
+    if RANK == 1 and trainer.current_epoch == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(folder: Path) -> None:
     found: dict[str, Any] = {name: run(name, folder / name, **TOGETHER) for name in CASES}
-    found["second half"] = run("searched", folder / "rest", ckpt_path=folder / "end.ckpt", **TOGETHER)
-    found["inside"] = run("personal", folder / "rest", ckpt_path=folder / "inside.ckpt", **TOGETHER)
+    found["second half"] = run("searched", folder / "rest", path=folder / "end.ckpt", **TOGETHER)
+    found["inside"] = run("personal", folder / "rest", path=folder / "inside.ckpt", **TOGETHER)
     found["other start"] = trained(other_start(), toy_data())
     found["asking"] = trained(Asking(), toy_data())
     for client in (0, 7):
@@ -82,8 +79,8 @@ def main(folder: Path) -> None:
     found["dropped"] = trained(sick(7), toy_data(), on_error="drop")
     found["other data"] = trained(ToyModule(), toy_data(seed=RANK))
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
-    found["apart"] = trained(ToyModule(), toy_data(), Stopping())
-    found["ended"] = trained(ToyModule(), toy_data(), Ended())
+    found["apart"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=stop))
+    found["ended"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=end))
     summed, largest = mixed(RANK)
     processes.add_up(summed, largest)
     (one, most), (other, more) = mixed(0), mixed(1)

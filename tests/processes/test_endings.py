@@ -9,14 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.processes.cases import differences
-from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, process, rows, surroundings
+from tests.runs import quiet_surroundings as quiet_surroundings  # the fixture is used unasked
 
-ROOT = Path(__file__).parents[2]
 TWO = ["trainer.strategy=ddp", "trainer.devices=2"]
 LONG = [*PLAIN[:2], "trainer.max_epochs=100000", "logger=none", "executor=sequential"]
 
@@ -102,16 +103,9 @@ def test_the_end_of_one_is_the_end_of_all(number: int, receiver: str, said: str,
     folder, console = tmp_path / "run", tmp_path / "console"
     kept = folder / "checkpoints" / "interrupted.ckpt"
     command = [sys.executable, "-W", "ignore", "-m", "lightning_fedhpo.cli.main", *SMALL, *LONG, *TWO]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": surroundings(), "start_new_session": True}
     with console.open("w") as out:
-        first = subprocess.Popen(
-            [*command, f"hydra.run.dir={folder}"],
-            cwd=tmp_path,
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        first = subprocess.Popen([*command, f"hydra.run.dir={folder}"], stdout=out, stderr=subprocess.STDOUT, **options)
     try:
         assert wait_for((folder / "checkpoints" / "last.ckpt").is_file, 120), console.read_text()
         (second,) = [process for process, command in session(first.pid) if "import work" in command]
@@ -161,11 +155,7 @@ if __name__ == "__main__":
 
 def _script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(text)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "script.py"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+    return process("script.py", cwd=folder, timeout=180)
 
 
 def test_where_the_first_process_is_killed_the_next_one_writes_and_speaks(tmp_path: Path) -> None:

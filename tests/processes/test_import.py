@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
+
+from tests.runs import process
 
 SCRIPT = """
 import atexit, signal, sys, threading
@@ -42,7 +43,7 @@ print([name for before, after in known for name, value in before.items() if afte
 """
 
 
-def test_importing_the_package_changes_nothing_elsewhere() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+def test_importing_the_package_changes_nothing_elsewhere(tmp_path: Path) -> None:
+    done = process("-c", SCRIPT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "[]"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.testing import ToyModule
+from tests.fits import fit
 from tests.processes.cases import CASES, differences, outcome, run, sick
 from tests.resume.cases import LIGHTNING_SAYS
+from tests.runs import process
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,15 +34,7 @@ def found(alone: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tu
     shutil.copy(alone["folder"] / "searched" / "step=12.ckpt", folder / "end.ckpt")
     shutil.copy(alone["folder"] / "personal" / "step=8.ckpt", folder / "inside.ckpt")
     launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tests.processes.child"]
-    done = subprocess.run(
-        [sys.executable, *launched, str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = process(*launched, str(folder), cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)], folder
 
@@ -64,7 +54,7 @@ def test_a_checkpoint_of_any_number_of_processes_resumes_in_any_other(alone: Any
     assert not differences(first["second half"], first["searched"])
     assert not differences(first["inside"], first["personal"]), "from inside a round"
     for step in (8, 12):
-        rest = run("searched", tmp_path, ckpt_path=folder / "searched" / f"step={step}.ckpt")
+        rest = run("searched", tmp_path, path=folder / "searched" / f"step={step}.ckpt")
         assert not differences(rest, alone["searched"])
 
 
@@ -73,10 +63,8 @@ def test_a_checkpoint_of_any_number_of_processes_resumes_in_any_other(alone: Any
 def test_what_differs_between_processes_does_not_matter(name: str, found: Any) -> None:
     """Other initial weights, a client's questions to other processes, and a client that fails in one process."""
     dropped = name == "dropped"
-    fed = FederatedLoop(cohort=8, executor="sequential", on_error="drop" if dropped else "raise")
-    trainer, module = quiet_trainer(3, fed), sick(7) if dropped else ToyModule()
-    trainer.fit(module, datamodule=toy_data())
-    expected = outcome(fed, trainer, module)
+    module = sick(7) if dropped else ToyModule()
+    expected = outcome(*fit(3, module=module, cohort=8, on_error="drop" if dropped else "raise"))
     assert sum(expected["jobs"]["dropped"]) == dropped
     assert all(not differences(expected, one[name]) for one in found[0])
     assert found[0][0][name] == found[0][1][name]

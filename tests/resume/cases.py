@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -11,26 +11,13 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import (
-    Choice,
-    FedAvg,
-    FederatedLoop,
-    FedEx,
-    FedOpt,
-    FedPop,
-    FedProx,
-    FedTune,
-    Fixed,
-    Float,
-    Hyperband,
-    Int,
-    RandomSearch,
-    Reptile,
-    SearchSpace,
-    SuccessiveHalving,
-)
+from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
+from lightning_fedhpo.algorithms import FedAvg, FedOpt, FedProx, Reptile
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
+from lightning_fedhpo.testing import ToyModule, toy_tensors
+from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed
+from tests.fits import fit
 
 
 class Stateful(ToyModule):
@@ -82,17 +69,19 @@ LIGHTNING_SAYS = [
 ]
 """What Lightning warns of in such tests whatever trains."""
 
-Case = Callable[[], tuple[FederatedLoop, list[Any], LightningModule]]
+
+class Case(NamedTuple):
+    """A run: its module, callbacks, rounds, and the loop's options, with what makes the algorithm."""
+
+    module: Callable[[], LightningModule]
+    callbacks: tuple[Callable[[], Any], ...]
+    rounds: int
+    algorithm: Callable[[], Any]
+    options: dict[str, Any]
 
 
-def _case(module: Callable[[], LightningModule], *callbacks: Callable[[], Any], **loop: Any) -> Case:
-    def make() -> tuple[FederatedLoop, list[Any], LightningModule]:
-        algorithm = loop.get("algorithm", FedAvg)()
-        options = {name: value for name, value in loop.items() if name != "algorithm"}
-        fed = FederatedLoop(algorithm=algorithm, **({"cohort": 3, "executor": "sequential"} | options))
-        return fed, [callback() for callback in callbacks], module()
-
-    return make
+def _case(module: Any, *callbacks: Any, rounds: int = 4, algorithm: Any = FedAvg, **options: Any) -> Case:
+    return Case(module, callbacks, rounds, algorithm, options)
 
 
 SPACE = SearchSpace(
@@ -133,60 +122,51 @@ METHODS: dict[str, Case] = {
     "side by side": _case(_dropping, algorithm=lambda: FedAvg(momentum=0.9), **SIDE_BY_SIDE),
 }
 """One arm of four rounds."""
-SEARCHES: dict[str, tuple[Case, int]] = {
-    "halving, fedex": (_case(_dropping, _halving, _fedex, evaluate_at=8), 10),
-    "halving, fedex, side by side": (_case(_dropping, _halving, _fedex, **SIDE_BY_SIDE), 10),
-    "hyperband, fedex": (_case(_dropping, lambda: Hyperband(SPACE, eta=3, max_rounds=4), _fedex), 8),
-    "fedpop, retrain": (
-        _case(
-            _dropping,
-            lambda: RandomSearch(SPACE, budget=12, max_rounds=4),
-            lambda: FedPop(SPACE, interval=1),
-            algorithm=lambda: FedAvg(momentum=0.5),
-            retrain=3,
-        ),
-        7,
+SEARCHES: dict[str, Case] = {
+    "halving, fedex": _case(_dropping, _halving, _fedex, rounds=10, evaluate_at=8),
+    "halving, fedex, side by side": _case(_dropping, _halving, _fedex, rounds=10, **SIDE_BY_SIDE),
+    "hyperband, fedex": _case(_dropping, lambda: Hyperband(SPACE, eta=3, max_rounds=4), _fedex, rounds=8),
+    "fedpop, retrain": _case(
+        _dropping,
+        lambda: RandomSearch(SPACE, budget=12, max_rounds=4),
+        lambda: FedPop(SPACE, interval=1),
+        algorithm=lambda: FedAvg(momentum=0.5),
+        rounds=7,
+        retrain=3,
     ),
-    "fedtune, retrain": (
-        _case(
-            _dropping,
-            lambda: FedTune(SearchSpace(client=LISTED.client), capacity=5),
-            cohort=8,
-            server_data=toy_tensors(30),
-            retrain=3,
-        ),
-        8,
+    "fedtune, retrain": _case(
+        _dropping,
+        lambda: FedTune(SearchSpace(client=LISTED.client), capacity=5),
+        rounds=8,
+        cohort=8,
+        server_data=toy_tensors(30),
+        retrain=3,
     ),
-    "fedtune, nearest, two arms": (
-        _case(
-            _dropping,
-            lambda: RandomSearch(LISTED, budget=8, max_rounds=4),
-            lambda: FedTune(LISTED, buffer="nearest", capacity=4),
-            cohort=8,
-            server_data=toy_tensors(30),
-        ),
-        4,
+    "fedtune, nearest, two arms": _case(
+        _dropping,
+        lambda: RandomSearch(LISTED, budget=8, max_rounds=4),
+        lambda: FedTune(LISTED, buffer="nearest", capacity=4),
+        cohort=8,
+        server_data=toy_tensors(30),
     ),
 }
-"""Several arms or phases, with the rounds that they take."""
-CASES = METHODS | {name: case for name, (case, _) in SEARCHES.items()}
-ROUNDS = dict.fromkeys(METHODS, 4) | {name: rounds for name, (_, rounds) in SEARCHES.items()}
+"""Several arms or phases."""
+CASES = METHODS | SEARCHES
 
 
-def run(name: str, rounds: int, *extra: Any, ckpt_path: Any = None, **options: Any) -> tuple[FederatedLoop, Any, Any]:
-    """Run a case up to a number of rounds; return loop, Trainer and module."""
-    fed, callbacks, module = CASES[name]()
-    trainer = quiet_trainer(rounds, fed, *callbacks, *extra, enable_checkpointing=bool(extra), **options)
-    trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
-    return fed, trainer, module
+def run(name: str, *extra: Any, rounds: int = 0, path: Any = None, **trainer: Any) -> tuple[FederatedLoop, Any, Any]:
+    """Run a case, up to a number of rounds if one is given; return loop, Trainer and module."""
+    case = CASES[name]
+    callbacks = [make() for make in case.callbacks]
+    options = {"algorithm": case.algorithm(), **case.options, "module": case.module(), "trainer": trainer, "path": path}
+    return fit(rounds or case.rounds, *callbacks, *extra, **options)
 
 
 def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
     """Return all that a run ends with, as plain objects that compare bit for bit."""
-    state = fed.state_dict()
     return {
-        "module": {key: plain(tensor) for key, tensor in module.state_dict().items()},
-        "state": plain(state),
+        "module": plain(dict(module.state_dict())),
+        "state": plain(fed.state_dict()),
         "history": repr(fed.result.history.to_dict()),
         "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,

@@ -17,7 +17,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import WandbLogger
 
-from tests.resume.cases import ROUNDS, outcome, run
+from tests.resume.cases import outcome, run
 
 SEARCHED = "halving, fedex"
 KILLED = {"fedavg-personal": 7, SEARCHED: 40}
@@ -41,7 +41,7 @@ def fit(name: str, folder: Path, *callbacks: Any, resume: bool = False) -> None:
     keep = ModelCheckpoint(folder, "any", save_last=True)
     logger = WandbLogger(save_dir=folder, project="tests", offline=True) if name == SEARCHED else False
     path = folder / "last.ckpt" if resume else None
-    found = outcome(*run(name, ROUNDS[name], keep, *callbacks, ckpt_path=path, logger=logger))
+    found = outcome(*run(name, keep, *callbacks, path=path, logger=logger))
     (folder / "outcome.json").write_text(json.dumps(found))
     if logger:
         import wandb as service

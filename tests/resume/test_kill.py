@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.resume.cases import ROUNDS
+from tests.resume.cases import CASES
 from tests.resume.killing import KILLED, SEARCHED
+from tests.runs import process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import offline  # noqa: E402 - a module of the tests beside this folder
@@ -25,9 +25,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where every case was run, killed and resumed."""
     path = tmp_path_factory.mktemp("killed")
-    quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
-    command = [sys.executable, "-m", "tests.resume.killing", str(path)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | quiet, capture_output=True, text=True, timeout=300)
+    quiet = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    done = process("-m", "tests.resume.killing", str(path), cwd=ROOT, timeout=300, **quiet)
     assert done.returncode == 0, done.stderr[-2000:]
     return path
 
@@ -42,7 +41,7 @@ def test_a_killed_run_resumes_bitwise(name: str, folder: Path) -> None:
 
 def test_the_curve_in_wandb_is_whole(folder: Path) -> None:
     ours = _curve(offline.files(folder / SEARCHED / "wandb")[-1])
-    assert [row["round"] for row in ours] == list(range(ROUNDS[SEARCHED]))
+    assert [row["round"] for row in ours] == list(range(CASES[SEARCHED].rounds))
     assert ours == _curve(offline.files(folder / SEARCHED / "whole")[-1])
 
 

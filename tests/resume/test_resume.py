@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, Timer
+from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint, OnExceptionCheckpoint, Timer
 from torch import Tensor
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from lightning_fedhpo.tuners import Tuner
-from tests.resume.cases import CASES, LIGHTNING_SAYS, ROUNDS, SEARCHES, outcome, plain, run
+from tests.fits import fit
+from tests.resume.cases import CASES, LIGHTNING_SAYS, SEARCHES, outcome, plain, run
 
 pytestmark = LIGHTNING_SAYS
 
@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
             folder = tmp_path_factory.mktemp("whole")
             inside = ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=4 if name in SEARCHES else 1)
             edges = ModelCheckpoint(folder, "{epoch}", save_top_k=-1)
-            known[name] = outcome(*run(name, ROUNDS[name], inside, edges)), folder
+            known[name] = outcome(*run(name, inside, edges)), folder
         return known[name]
 
     return of
@@ -55,24 +55,8 @@ def _middle(folder: Path) -> Path:
 
 
 def _differing(name: str, path: Path, expected: dict[str, Any]) -> list[str]:
-    found = outcome(*run(name, ROUNDS[name], ckpt_path=path))
+    found = outcome(*run(name, path=path))
     return [part for part in expected if found[part] != expected[part]]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_resumed_from_inside_a_round_and_from_its_end(name: str, whole: Whole) -> None:
-    expected, folder = whole(name)
-    edges = _files(folder, "epoch")
-    for path in (_middle(folder), edges[len(edges) // 2]):
-        assert _differing(name, path, expected) == [], path.name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_resumed_from_every_checkpoint(name: str, whole: Whole) -> None:
-    expected, folder = whole(name)
-    for path in folder.glob("*.ckpt"):
-        assert _differing(name, path, expected) == [], path.name
 
 
 def _strange(value: Any, place: str = "") -> list[str]:
@@ -86,22 +70,40 @@ def _strange(value: Any, place: str = "") -> list[str]:
     return [] if plainly else [f"{place}: {type(value).__name__}"]
 
 
+def _buffers(states: Any) -> list[int]:
+    return [len(arm["buffer"]["models"]) for arm in states["FedTune"]["arms"].values()]
+
+
+def _arms(states: Any) -> list[Any]:
+    return list(states["FederatedLoop"]["population"]["arms"])
+
+
+LOSES: dict[str, Callable[[Any], bool]] = {
+    "fedtune, retrain": lambda states: _buffers(states) == [5],
+    "fedtune, nearest, two arms": lambda states: _buffers(states) == [4, 4],
+    "halving, fedex": lambda states: any(arm["eliminated_at"] for arm in _arms(states)),
+    "fedpop, retrain": lambda states: _arms(states)[-1]["retrains"] and any(arm["ancestors"] for arm in _arms(states)),
+}
+"""There is something to lose: buffers are full, arms were eliminated, a second phase was trained."""
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_safe_loader_reads_it_and_finds_plain_things(name: str, whole: Whole) -> None:
-    states = torch.load(_files(whole(name)[1], "epoch")[-1], weights_only=True)["callbacks"]
+def test_resumed_from_inside_a_round_and_from_its_end(name: str, whole: Whole) -> None:
+    expected, folder = whole(name)
+    edges = _files(folder, "epoch")
+    for path in (_middle(folder), edges[len(edges) // 2]):
+        assert _differing(name, path, expected) == [], path.name
+    states = torch.load(edges[-1], weights_only=True)["callbacks"]  # by the safe loader
     assert _strange(states["FederatedLoop"]) == []
-    assert len(states["FederatedLoop"]["population"]["arms"]) >= 1
+    assert LOSES.get(name, _arms)(states)
 
 
-def test_there_is_something_to_lose(whole: Whole) -> None:
-    """Buffers are full, arms were eliminated, a second phase was trained."""
-    final = {name: torch.load(_files(whole(name)[1], "epoch")[-1], weights_only=True)["callbacks"] for name in SEARCHES}
-    for name in ("fedtune, retrain", "fedtune, nearest, two arms"):
-        sizes = [len(arm["buffer"]["models"]) for arm in final[name]["FedTune"]["arms"].values()]
-        assert sizes == ([5] if "retrain" in name else [4, 4])
-    arms = {name: state["FederatedLoop"]["population"]["arms"] for name, state in final.items()}
-    assert any(arm["eliminated_at"] for arm in arms["halving, fedex"])
-    assert arms["fedpop, retrain"][-1]["retrains"] and any(arm["ancestors"] for arm in arms["fedpop, retrain"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_from_every_checkpoint(name: str, whole: Whole) -> None:
+    expected, folder = whole(name)
+    for path in folder.glob("*.ckpt"):
+        assert _differing(name, path, expected) == [], path.name
 
 
 def test_it_does_not_hold_what_can_be_derived(whole: Whole) -> None:
@@ -112,7 +114,7 @@ def test_it_does_not_hold_what_can_be_derived(whole: Whole) -> None:
 
 def test_a_checkpoint_by_the_clock(whole: Whole, tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
-    run("fedprox", 2, keep)
+    run("fedprox", keep, rounds=2)
     assert _differing("fedprox", tmp_path / "step=5.ckpt", whole("fedprox")[0]) == []
 
 
@@ -123,52 +125,42 @@ class Kept(OnExceptionCheckpoint):
         """Leave it."""
 
 
-class Raise(Callback):
-    """Raises at a hook, in the second round."""
-
-    def __init__(self, hook: str) -> None:
-        setattr(self, hook, self._raise)
-
-    def _raise(self, trainer: Any, *arguments: Any) -> None:
-        if trainer.current_epoch == 1:
-            raise ZeroDivisionError
+def _raise_in_the_second_round(trainer: Any, *arguments: Any) -> None:
+    if trainer.current_epoch == 1:
+        raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("hook", ["on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end"])
 def test_a_checkpoint_of_an_exception(hook: str, whole: Whole, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        run("fedopt-adam", 4, Kept(tmp_path), Raise(hook))
+        run("fedopt-adam", Kept(tmp_path), LambdaCallback(**{hook: _raise_in_the_second_round}))
     assert _differing("fedopt-adam", tmp_path / "on_exception.ckpt", whole("fedopt-adam")[0]) == []
 
 
 def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
     class Fails(ToyModule):
-        def __init__(self, armed: bool) -> None:
-            super().__init__(momentum=0.5, dropout=0.2)
-            self.armed = armed
+        armed = True
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            if self.armed and self._trainer is not None and self.trainer.global_step == 4 and batch_idx == 1:
+            if Fails.armed and self._trainer is not None and self.trainer.global_step == 4 and batch_idx == 1:
                 raise OSError("gone")
             return super().training_step(batch, batch_idx)
 
-    def fit(armed: bool, ckpt_path: Any = None, *callbacks: Any) -> Any:
-        fed, module = FederatedLoop(cohort=3, executor="sequential"), Fails(armed)
-        trainer = quiet_trainer(3, fed, *callbacks, enable_checkpointing=bool(callbacks))
-        trainer.fit(module, datamodule=toy_data(), ckpt_path=ckpt_path)
-        return outcome(fed, trainer, module)
+    def module() -> ToyModule:
+        return Fails(momentum=0.5, dropout=0.2)
 
     with pytest.raises(RuntimeError, match="gone"):
-        fit(True, None, Kept(tmp_path))
-    resumed, expected = fit(False, tmp_path / "on_exception.ckpt"), fit(False)
-    assert {name for name in expected if resumed[name] != expected[name]} <= {"state"}, "which holds `armed`"
+        fit(3, Kept(tmp_path), module=module())
+    Fails.armed = False
+    resumed = outcome(*fit(3, module=module(), path=tmp_path / "on_exception.ckpt"))
+    assert resumed == outcome(*fit(3, module=module()))
 
 
 def test_the_checkpoint_of_a_finished_run_trains_nothing(whole: Whole) -> None:
     expected, folder = whole("fedavg-personal")
-    fed, trainer, module = run("fedavg-personal", 4, ckpt_path=folder / "epoch=3.ckpt")
+    fed, trainer, module = run("fedavg-personal", path=folder / "epoch=3.ckpt")
     assert outcome(fed, trainer, module) == expected
-    first = run("fedavg-personal", 4)
+    first = run("fedavg-personal")
     assert fed.evaluate(trainer, module, toy_data()) == first[0].evaluate(first[1], first[2], toy_data())
 
 
@@ -183,16 +175,16 @@ def test_callbacks_take_up_their_own_state(tmp_path: Path) -> None:
         ]
 
     first = callbacks()
-    run("fedavg", 2, *first)
+    run("fedavg", *first, rounds=2)
     second = callbacks()
-    _, trainer, _ = run("fedavg", 9, *second, ckpt_path=tmp_path / "last.ckpt")
+    _, trainer, _ = run("fedavg", *second, rounds=9, path=tmp_path / "last.ckpt")
     assert trainer.current_epoch == 4, "the first round was the best by the rule, three more were waited for"
     assert second[1].time_elapsed() > first[1].time_elapsed() > 0
     assert second[2].best_model_score <= first[2].best_model_score
 
 
 def test_a_fit_that_goes_on_is_a_resumed_run(whole: Whole) -> None:
-    fed, trainer, module = run("fedopt-yogi", 2)
+    fed, trainer, module = run("fedopt-yogi", rounds=2)
     state, before = fed.state_dict(), outcome(fed, trainer, module)["state"]
     trainer.fit_loop.max_epochs = 4
     trainer.fit(module, datamodule=toy_data())
@@ -201,7 +193,7 @@ def test_a_fit_that_goes_on_is_a_resumed_run(whole: Whole) -> None:
 
 
 def test_one_trainer_may_go_back_to_its_own_checkpoint(whole: Whole, tmp_path: Path) -> None:
-    fed, trainer, module = run("fedavg-personal", 3, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1))
+    fed, trainer, module = run("fedavg-personal", ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), rounds=3)
     trainer.fit_loop.max_epochs = 4
     trainer.fit(module, datamodule=toy_data(), ckpt_path=tmp_path / "epoch=0.ckpt")
     assert outcome(fed, trainer, module) == whole("fedavg-personal")[0]
@@ -226,6 +218,5 @@ def test_what_an_exception_leaves_of_an_aggregation_is_not_taken_up(hook: str, t
         trainer.fit(module, datamodule=toy_data())
     with pytest.raises(RuntimeError, match="interrupted while the server aggregated"):
         trainer.fit(module, datamodule=toy_data(), ckpt_path=None)
-    fresh = quiet_trainer(4, FederatedLoop(cohort=3, executor="sequential"), Trips(hook))
     with pytest.raises(RuntimeError, match="resume with `ckpt_path` from a checkpoint before that"):
-        fresh.fit(ToyModule(), datamodule=toy_data(), ckpt_path=tmp_path / "on_exception.ckpt")
+        fit(4, Trips(hook), path=tmp_path / "on_exception.ckpt")
