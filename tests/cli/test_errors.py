@@ -7,37 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
 
 from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.main import train
 from tests.runs import PLAIN, Whole, answer, composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 
-class Fails(Callback):
-    """Is an error of somebody else's."""
-
-    def on_train_epoch_end(self, trainer: Trainer, *arguments: object) -> None:
-        raise ZeroDivisionError("of somebody else's")
-
-
-def test_which_errors_are_told_in_one_line(tmp_path: Path) -> None:
-    def error_of(*overrides: str) -> BaseException:
-        with pytest.raises(Exception) as caught:  # noqa: PT011 - which one it is, is what is asked
-            train(composed(tmp_path, *PLAIN, *overrides))
-        return caught.value
-
-    assert readable(error_of("algorithm.lr=0"))
-    assert readable(error_of("fed.cohort=9"))
-    assert readable(error_of("+trainer.overfit_batches=2"))
-    assert readable(error_of("data=synthetic_images", "~data.features", "model.features=5"))
-    cfg = composed(tmp_path, *PLAIN)
+def test_wrong_settings_need_no_traceback(tmp_path: Path) -> None:
     partition = {"_target_": "lightning_fedhpo.Iid", "clients": 2}
-    cfg.data = {"_target_": "lightning_fedhpo.data.mnist", "path": "nowhere", "partition": partition}
-    with pytest.raises(FileNotFoundError, match="`path` must be an .npz file, or a folder") as missing:
-        train(cfg)
-    assert readable(missing.value)
-    assert not readable(error_of(f"+callbacks.own._target_={__name__}.Fails"))
+    missing = composed(tmp_path, *PLAIN)
+    missing.data = {"_target_": "lightning_fedhpo.data.mnist", "path": "nowhere", "partition": partition}
+    with pytest.raises(FileNotFoundError, match="`path` must be an .npz file, or a folder") as caught:
+        train(missing)
+    assert readable(caught.value)
+    with pytest.raises(ValueError, match="`cohort` is 9") as too_many:
+        train(composed(tmp_path, *PLAIN, "fed.cohort=9"))
+    assert readable(too_many.value)
     assert not readable(ValueError("raised by nobody"))
 
 
@@ -52,6 +37,9 @@ WRONG = {
     "+tuner.confgs=3": ["fedhpo: tuner: ", "unexpected keyword argument 'confgs'"],
     "tuner=fedex space=none": ["the search and the tuner need a space, got none", "space=papers"],
     "space/client=[sgd,dropout]": ["hyperparameter 'dropout' reaches nothing in this run", "no dropout layer"],
+    "+trainer.overfit_batches=2": ["fedhpo: this Trainer does not fit", "overfit_batches=2", "limit_train_batches"],
+    "threads=many": ["fedhpo: `threads` must be a whole number, got 'many'"],
+    "threads=0": ["fedhpo: `threads` must be at least 1, got 0: null leaves torch its own number"],
     "seed=abc": ["fedhpo: `seed` must be a whole number, got 'abc'"],
     "folder=/dev/null/x": ["fedhpo: `folder` must be a folder that can be written to, got /dev/null/x: /dev/null is"],
     "hydra.run.dir=/dev/null/x": ["fedhpo: `hydra.run.dir` must be a folder that can be", "/dev/null is a file"],

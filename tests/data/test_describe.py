@@ -30,10 +30,8 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("classes", [3, 50, None])
 def test_the_picture(classes: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    x = torch.zeros(600)
-    data = (
-        FederatedData((x, torch.arange(600) % classes), Dirichlet(60, 0.3)) if classes else FederatedData([x], Iid(9))
-    )
+    x, partition = torch.zeros(600), Dirichlet(60, 0.3) if classes else Iid(9)
+    data = FederatedData((x, torch.arange(600) % classes) if classes else [x], partition)
     data.describe(str(tmp_path / "clients.png"))
     assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
     assert ("none that are one integer per example" in capsys.readouterr().out) == (classes is None)

@@ -62,15 +62,10 @@ DATASETS: dict[str, Any] = {
 }
 
 
-def same(left: Any, right: Any) -> bool:
+def equal(left: Any, right: Any) -> bool:
     """Whether two batches are equal down to container types and dtypes."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, Tensor):
-        return left.dtype == right.dtype and torch.equal(left, right)
-    if isinstance(left, dict):
-        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
-    return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    torch.testing.assert_close(left, right, rtol=0, atol=0)
+    return type(left) is type(right)
 
 
 def features(batch: Any) -> Tensor:
@@ -90,9 +85,9 @@ def test_batches_are_those_of_a_dataloader(name: str) -> None:
         batches = list(examples.batches(torch.arange(len(rows)), 5, -(-len(rows) // 5)))
         for number, expected in enumerate(DataLoader(Subset(data.dataset(split), rows), batch_size=5)):
             start, stop = 5 * number, min(5 * number + 5, len(rows))
-            assert same(examples.take(torch.arange(start, stop)), expected)
-            assert same(examples.slice(start, stop), expected)
-            assert same(batches[number], expected)
+            assert equal(examples.take(torch.arange(start, stop)), expected)
+            assert equal(examples.slice(start, stop), expected)
+            assert equal(batches[number], expected)
 
 
 def test_tensors_elsewhere_are_indexed_from_here() -> None:
@@ -107,7 +102,7 @@ def test_pooled_loaders_cover_every_client(name: str) -> None:
     data = FederatedData(DATASETS[name], Iid(4), batch_size=7, eval_batch_size=5)
     plain = DataLoader(Subset(data.dataset("val"), data.order("val").tolist()), batch_size=5)
     expected, before = list(plain), torch.get_rng_state()
-    assert all(same(a, b) for a, b in zip(data.val_dataloader(), expected, strict=True))
+    assert all(equal(a, b) for a, b in zip(data.val_dataloader(), expected, strict=True))
     shuffled, again = (torch.cat([features(batch) for batch in data.train_dataloader()]) for _ in range(2))
     in_order = torch.cat([features(data.examples(client).slice(0, 12)) for client in range(4)])
     assert torch.equal(shuffled, again) and not torch.equal(shuffled, in_order)

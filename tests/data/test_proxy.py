@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 import torch
 from lightning import LightningDataModule, LightningModule
-from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo.data import FederatedData, Iid
-from lightning_fedhpo.data.proxy import TRANSFER_HOOKS
 from lightning_fedhpo.testing import quiet_trainer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -111,7 +108,15 @@ def test_what_the_data_module_knows_is_found() -> None:
         _ = data.num_classes
     assert data.clients == len(data) == 5
     assert data.decode(2) == "class 2 of 4"
-    for name in ("nowhere", "_private", "__len_hint__", "__array__", "on_train_start", "on_save_checkpoint"):
+    for name in (
+        "nowhere",
+        "_private",
+        "__len_hint__",
+        "__array__",
+        "on_train_start",
+        "on_save_checkpoint",
+        "on_load_checkpoint",
+    ):
         assert not hasattr(data, name)
     plain: Any = FederatedData([torch.zeros(5)], Iid(5))
     with pytest.raises(AttributeError, match="'FederatedData' object has no attribute 'width'"):
@@ -164,13 +169,3 @@ def test_copies_have_a_data_module_of_their_own(built: bool) -> None:
     assert (data.width, data.trainer) == (3, None)
     assert other._module.trainer == other.trainer == "a trainer"
     assert other.fingerprint() == made()[1].fingerprint()
-
-
-def test_lightnings_checks_see_no_hook_that_is_not_ours() -> None:
-    hooks = {name for kind in (ModelHooks, CheckpointHooks) for name in vars(kind) if not name.startswith("_")}
-    everything = type("Everything", (LightningDataModule,), dict.fromkeys(hooks, lambda self, *args: None))
-    data = FederatedData(everything(), Iid(5))
-    assert hooks and not [name for name in hooks if hasattr(data, name)]
-    for name in TRANSFER_HOOKS:
-        assert not is_overridden(name, data)
-    assert is_overridden("on_after_batch_transfer", made()[1])

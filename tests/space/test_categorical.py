@@ -70,19 +70,3 @@ def test_contains_clip_and_grid() -> None:
         NAMES.clip(3)
     with pytest.raises(ValueError, match="can be clipped"):
         BATCHES.clip(math.nan)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ([], ValueError, "at least one option"),
-        ([1, 2, 1], ValueError, "different, got 1 twice"),
-        ("abc", TypeError, "must be a list, got 'abc'"),
-        (3, TypeError, "must be a list, got 3"),
-        ([[1], [2]], TypeError, r"number, text, true, false or none, got \[1\]"),
-        ([1.0, math.inf], ValueError, "finite, got inf"),
-    ],
-)
-def test_constructor_refuses(options: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        Choice(options)

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lightning_fedhpo.space.dimensions import Float, Int
+from lightning_fedhpo.space.search_space import Choice, Float, Int
 
 DIMENSIONS = [
     Float(-2.0, 3.0),
@@ -133,6 +133,12 @@ def test_values_are_plain_and_cannot_be_changed() -> None:
         (Int, (1, 2.5), TypeError, "whole numbers .*got 1 and 2.5"),
         (Int, (True, 5), TypeError, "whole numbers"),
         (Int, (5, 1), ValueError, "swap"),
+        (Choice, ([],), ValueError, "at least one option"),
+        (Choice, ([1, 2, 1],), ValueError, "different, got 1 twice"),
+        (Choice, ("abc",), TypeError, "must be a list, got 'abc'"),
+        (Choice, (3,), TypeError, "must be a list, got 3"),
+        (Choice, ([[1], [2]],), TypeError, r"number, text, true, false or none, got \[1\]"),
+        (Choice, ([1.0, math.inf],), ValueError, "finite, got inf"),
     ],
 )
 def test_constructors_refuse(kind: type, arguments: tuple[object, ...], error: type[Exception], message: str) -> None:

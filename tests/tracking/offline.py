@@ -30,30 +30,23 @@ def records(path: Path) -> list[Any]:
 
 
 def _written(path: Path) -> Iterator[Any]:
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto.wandb_internal_pb2 import Record
 
     raw = path.read_bytes()
-    place, parts = HEADER, b""
+    place, message = HEADER, b""
     while place + HEADER <= len(raw):
         left = BLOCK - place % BLOCK
         if left < HEADER:  # a block's end too short for a record is filled with zeros
             place += left
             continue
         _, length, kind = struct.unpack("<IHB", raw[place : place + HEADER])
-        if place + HEADER + length > len(raw):
-            return  # the rest is still to come
-        parts += raw[place + HEADER : place + HEADER + length]
+        message += raw[place + HEADER : place + HEADER + length]
         place += HEADER + length
+        if place > len(raw):
+            return  # the rest is still to come
         if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record
-
-
-def history(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that were logged."""
-    return [_items(message.item) for message in of_kind(path, "history")]
+            yield Record.FromString(message)
+            message = b""
 
 
 def files(folder: Path) -> list[Path]:
@@ -66,6 +59,11 @@ def of_kind(path: Path, kind: str) -> list[Any]:
     return [getattr(record, kind) for record in records(path) if record.WhichOneof("record_type") == kind]
 
 
+def history(path: Path) -> list[dict[str, Any]]:
+    """Return the rows that were logged."""
+    return [_items(message.item) for message in of_kind(path, "history")]
+
+
 def steps(path: Path) -> dict[str, str]:
     """Return what every figure, or every pattern of names, is plotted against."""
     return {message.name or message.glob_name: message.step_metric for message in of_kind(path, "metric")}
@@ -76,11 +74,11 @@ def summary(path: Path) -> dict[str, Any]:
     return _items(item for message in of_kind(path, "summary") for item in message.update)
 
 
-def _items(items: Iterable[Any]) -> dict[str, Any]:
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
 def table(path: Path, name: str) -> list[dict[str, Any]]:
     """Return the rows of a table that the summary names."""
     kept = json.loads((path.parent / "files" / summary(path)[name]["path"]).read_text())
     return [dict(zip(kept["columns"], row, strict=True)) for row in kept["data"]]
+
+
+def _items(items: Iterable[Any]) -> dict[str, Any]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
