@@ -62,6 +62,12 @@ def clients(change: Any = lambda x, y: None, **options: Any) -> FederatedData:
     return FederatedData((x, y), Natural(owner), **({"batch_size": 8} | options))
 
 
+def pictures() -> FederatedData:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(96, 1, 8, 8, generator=draw), torch.randint(0, 3, (96,), generator=draw)
+    return FederatedData((x, y), Natural(torch.arange(4).repeat_interleave(24)), batch_size=8)
+
+
 def run(executor: Any, module: LightningModule, *callbacks: Callback, data: Any = None, **loop: Any) -> FederatedLoop:
     """Fit for some rounds of four clients, one by default."""
     rounds = loop.pop("rounds", 1)

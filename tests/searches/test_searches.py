@@ -16,16 +16,14 @@ SPACE = SearchSpace(
 )
 
 
-def searches() -> list[Search]:
-    """One of each, small."""
-    return [
-        RandomSearch(SPACE, budget=14, max_rounds=4),
-        SuccessiveHalving(SPACE, eta=3, eliminations=2, budget=18, max_rounds=6),
-        Hyperband(SPACE, eta=2, max_rounds=4),
-    ]
+SEARCHES = [
+    RandomSearch(SPACE, budget=14, max_rounds=4),
+    SuccessiveHalving(SPACE, eta=3, eliminations=2, budget=18, max_rounds=6),
+    Hyperband(SPACE, eta=2, max_rounds=4),
+]
 
 
-@pytest.mark.parametrize("search", searches(), ids=lambda search: type(search).__name__)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
 def test_budget_space_and_best_arm(search: Search) -> None:
     fed, _, module = toy_run(search.rounds, search)
     result = fed.result

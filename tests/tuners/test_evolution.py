@@ -66,45 +66,41 @@ def test_real_numbers_are_uniform_near_their_own_or_drawn_anew() -> None:
     assert close(sum(-0.4 <= one < -0.2 for one in decades), (1 - resample) / 4 + resample * 0.2 / 4)
 
 
-def test_whole_numbers_and_ordered_options_have_three_neighbours() -> None:
-    """(b - a) epsilon is 0.4 steps, which makes one; the place itself is one of three."""
-    resample = 0.2
-    values = drawn(MIDDLE, epsilon=0.1, resample=resample)
-    for name, near in (("epochs", (2, 3, 4)), ("batch_size", (16, 32, 64))):
-        counts = Counter(values[name])
-        assert len(counts) == 5
-        for value, count in counts.items():
-            assert close(count, resample / 5 + (value in near) * (1 - resample) / 3), (name, value)
+NEAR = 0.2 / 5 + 0.8 / 3  # drawn anew, or one of three neighbours
 
 
-def test_on_a_log_scale_whole_numbers_step_by_a_factor() -> None:
-    factor = 1000**0.1  # (b - a) epsilon is 0.3 decades: 100 to 199.5 and 50.1
-    up, down = round(100 * factor), round(100 / factor)
-    counts = Counter(drawn(MIDDLE, epsilon=0.1, resample=0.0)["width"])
-    assert set(counts) == {down, 100, up}
-    assert all(close(count, 1 / 3) for count in counts.values())
-    small = [neighbour(DIMENSIONS["width"], 2, 0.01, fraction) for fraction in (0.1, 0.5, 0.9)]
-    assert small == [1, 2, 3], "one step at least"
+@pytest.mark.parametrize(
+    ("name", "start", "resample", "expected"),
+    [
+        ("epochs", 3, 0.2, {1: 0.04, 2: NEAR, 3: NEAR, 4: NEAR, 5: 0.04}),
+        ("batch_size", 32, 0.2, {8: 0.04, 16: NEAR, 32: NEAR, 64: NEAR, 128: 0.04}),
+        ("epochs", 1, 0.0, {1: 2 / 3, 2: 1 / 3}),
+        ("width", 100, 0.0, {50: 1 / 3, 100: 1 / 3, 200: 1 / 3}),
+        ("activation", "gelu", 0.3, {"gelu": 0.7 + 0.1, "relu": 0.1, "tanh": 0.1}),
+    ],
+)
+def test_listed_values_move_to_a_neighbour_or_are_drawn_anew(
+    name: str, start: Any, resample: float, expected: dict[Any, float]
+) -> None:
+    """(b - a) epsilon is 0.4 steps, which makes one, or 0.3 decades; what has no order has no neighbours."""
+    counts = Counter(drawn(MIDDLE | {name: start}, 0.1, resample)[name])
+    assert set(counts) == set(expected)
+    assert all(close(counts[value], chance) for value, chance in expected.items()), counts
 
 
-def test_options_without_an_order_are_kept_or_drawn_anew() -> None:
-    counts = Counter(drawn(MIDDLE, epsilon=0.1, resample=0.3)["activation"])
-    assert close(counts["gelu"], 0.7 + 0.1)
-    assert close(counts["relu"], 0.1) and close(counts["tanh"], 0.1)
-
-
-def test_more_than_one_step_where_the_dimension_is_wide() -> None:
-    found = {neighbour(Int(0, 100), 50, 0.07, fraction) for fraction in (0.0, 0.4, 0.99)}
-    assert found == {43, 50, 57}
-    options = Choice(list(range(0, 210, 10)))  # 20 steps wide: round(20 * 0.12) is 2
-    assert {neighbour(options, 100, 0.12, fraction) for fraction in (0.0, 0.4, 0.99)} == {80, 100, 120}
+def test_a_step_is_one_at_least_and_more_where_the_dimension_is_wide() -> None:
+    tens = Choice(list(range(0, 210, 10)))  # 20 steps wide: round(20 * 0.12) is 2
+    cases = [
+        (DIMENSIONS["width"], 2, 0.01, {1, 2, 3}),
+        (Int(0, 100), 50, 0.07, {43, 50, 57}),
+        (tens, 100, 0.12, {80, 100, 120}),
+    ]
+    for dimension, start, epsilon, expected in cases:
+        assert {neighbour(dimension, start, epsilon, fraction) for fraction in (0.0, 0.4, 0.99)} == expected
 
 
 def test_values_outside_of_the_space_are_clipped_and_nothing_moves_without_perturbation() -> None:
-    counts = Counter(drawn(EDGES[2], epsilon=0.1, resample=0.0)["dropout"])
-    assert close(counts[10.0], 0.5)
-    counts = Counter(drawn(EDGES[1], epsilon=0.1, resample=0.0)["epochs"])
-    assert close(counts[1], 2 / 3) and close(counts[2], 1 / 3)
+    assert close(Counter(drawn(EDGES[2], epsilon=0.1, resample=0.0)["dropout"])[10.0], 0.5)
     found = evolved({"lr": Float(0.1, 0.5)}, {"lr": 1.0}, 0.1, 0.0, np.random.default_rng(0))
     assert 0.46 <= found["lr"] <= 0.5, "an algorithm's default is clipped first"
     assert all(set(values) == {MIDDLE[name]} for name, values in drawn(MIDDLE, 0.0, 0.0).items())
@@ -128,12 +124,8 @@ def test_perturbations_fade_by_the_cosine() -> None:
 def test_inside_moves_values_into_the_ball() -> None:
     space = {"lr": Float(0.1, 0.2), "epochs": Int(2, 4), "batch_size": Choice([16, 32]), "act": Choice(["relu"])}
     base = {"lr": 0.15, "epochs": 3, "batch_size": 32, "act": "relu"}
-    assert inside(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base) == {
-        "lr": 0.2,
-        "epochs": 4,
-        "batch_size": 32,
-        "act": "relu",
-    }
+    found = inside(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base)
+    assert found == {"lr": 0.2, "epochs": 4, "batch_size": 32, "act": "relu"}
     named = {"size": Choice(["m", "l"], ordered=True)}  # neighbours, but none that a number is near to
     assert inside(named, {"size": "s"}, {"size": "m"}) == {"size": "m"}
 

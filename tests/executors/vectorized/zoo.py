@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Algorithm, Choice, FedEx, FedProx, Float, Int, RandomSearch, SearchSpace
-from tests.executors.toys import Net, clients, loss
+from tests.executors.toys import Net, clients, loss, pictures
 
 SPACE = SearchSpace(
     client={
@@ -96,6 +96,18 @@ def images() -> list[nn.Module]:
     return [*convolved, nn.Flatten(), nn.Linear(4, 3)]
 
 
+class Rows(nn.Module):
+    """Makes rows of images as many tutorials do, by a view."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(x.size(0), -1)
+
+
+def convolutions() -> Net:
+    parts = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2)]
+    return of(*parts, Rows(), nn.Linear(24, 3))
+
+
 def sequences() -> list[nn.Module]:
     convolved = [nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU()]
     return [*convolved, nn.MaxPool1d(2), nn.Flatten(), nn.Linear(12, 3)]
@@ -140,6 +152,7 @@ CASES: dict[str, Case] = {
     ),
     "attention": lambda: (of(nn.Unflatten(1, (2, 3)), attention(), nn.Flatten(), nn.Linear(6, 3)), [], {}),
     "images": lambda: (of(*images()), [RandomSearch(SPACE, budget=6, max_rounds=1)], {}),
+    "pictures": lambda: (convolutions(), [], {"data": pictures()}),
     "sequences": lambda: (of(*sequences()), [], {}),
     "no gradient": lambda: (untrained(), [], {"rounds": 2}),
     "writing": lambda: (Writes(), [], {}),
