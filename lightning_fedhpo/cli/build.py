@@ -40,11 +40,7 @@ class RunFolder(HydraCallback):
 
 
 def build(cfg: DictConfig, key: str, **more: Any) -> Any:
-    """Build the object of a section; ``more`` are arguments that are objects already.
-
-    Raises:
-        ValueError: If the constructor refuses an argument. The message begins with the section's name.
-    """
+    """Build the object of a section; ``more`` are arguments that are objects already. Errors begin with the section."""
     section = cfg[key]
     if not OmegaConf.is_dict(section) or "_target_" not in section:
         raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
@@ -61,10 +57,8 @@ def searching(cfg: DictConfig) -> list[Any]:
     kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
     takers = [kind for kind in kinds if "space" in cfg[kind]]
     if cfg.space is not None and not takers:
-        raise ValueError(
-            "there is a `space`, but neither the tuner nor the search looks for anything in it: choose one that does, "
-            "or space=none."
-        )
+        lack = "there is a `space`, but neither the tuner nor the search looks for anything in it"
+        raise ValueError(f"{lack}: choose one that does, or space=none.")
     if takers and cfg.space is None:
         who = " and the ".join(takers) + (" need" if takers[1:] else " needs")
         without = " ".join(f"{kind}=none" for kind in takers)
@@ -77,7 +71,7 @@ def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callbac
     """Return the configured callbacks, those that save checkpoints, and a check of the final test's clients."""
     made: list[Callback] = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
     if cfg.checkpoint is not None:
-        on_interrupt = InterruptCheckpoint(fed, checkpoint_folder(cfg, folder))
+        on_interrupt = InterruptCheckpoint(fed, checkpoint_folder(cfg, folder))  # checks the folder first
         made += [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
         made.append(on_interrupt)
     return [*made, EvaluationCheck(tested_clients(cfg), "evaluate.clients")]

@@ -25,18 +25,12 @@ from lightning_fedhpo.tracking.sweep import but_seed
 
 @dataclass(frozen=True)
 class Run:
-    """What the comparison reads from a run's folder.
-
-    Attributes:
-        overrides: The overrides of the command line, without the seed.
-        seed: The seed.
-        tests: ``(rounds spent, {name: value})`` of every test on the way, then of the final one.
-        spent: The rounds spent by the whole run.
-    """
+    """What the comparison reads from a run's folder; the overrides are without the seed."""
 
     overrides: tuple[str, ...]
     seed: int
     tests: list[tuple[int, dict[str, float]]]
+    """``(rounds spent, {name: value})`` of every test on the way, then of the final one."""
     spent: int
 
 
@@ -82,20 +76,17 @@ def labels(runs: Sequence[Run]) -> list[str]:
 def table_of(runs: Sequence[Run], budget: int | None = None, metrics: Sequence[str] = ()) -> Table:
     """Return one row for each group of runs that differ only in their seed.
 
-    Args:
-        runs: The runs.
-        budget: The rounds spent at which to compare; by default what the shortest run has spent.
-        metrics: The tested figures to show; by default all.
+    They are compared at `budget` rounds spent, by default at what the shortest run has spent. `metrics` are the tested
+    figures to show, by default all.
     """
     limit = min(run.spent for run in runs) if budget is None else budget
     groups: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
     for run, label in zip(runs, labels(runs), strict=True):
         test = next((test for test in reversed(run.tests) if test[0] <= limit), None)
         if test is None:
-            raise ValueError(
-                f"run {label!r} (seed {run.seed}) has no test within {limit} rounds; its first is at "
-                f"{run.tests[0][0] if run.tests else 'none'}: raise the budget or set fed.evaluate_at."
-            )
+            rule = f"run {label!r} (seed {run.seed}) has no test within {limit} rounds"
+            first = run.tests[0][0] if run.tests else "none"
+            raise ValueError(f"{rule}; its first is at {first}: raise the budget or set fed.evaluate_at.")
         groups.setdefault(label, []).append(test)
     known = list(dict.fromkeys(name for tests in groups.values() for _, values in tests for name in values))
     unknown = [name for name in metrics if name not in known]
@@ -119,9 +110,8 @@ def printed(table: Table) -> str:
     names = [name for name in table.columns if not name.endswith(" std")]
     lines = [names, *([_cell(row[name], row.get(f"{name} std")) for name in names] for row in table)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    padded = (map(str.ljust, line, widths) for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def _cell(value: float | int | str | None, deviation: float | None) -> str:

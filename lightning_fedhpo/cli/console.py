@@ -17,14 +17,7 @@ _COSTS = {
 
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
-    """Return the closing report of a run.
-
-    Args:
-        summary: The content of ``summary.json``.
-        folder: The run's folder.
-        notes: Lines to end with.
-        width: Longer lines are wrapped, except those with a path.
-    """
+    """Return the closing report of a run; it ends with the notes. Lines longer than `width` are wrapped."""
     blocks = [_best(summary["best"], width), _scores(summary["test"]), _costs(summary), _files(folder)]
     lines = [line for block in blocks for line in (*block, "")]
     return "\n".join(["", *lines, *notes]).rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,20 +26,12 @@ def readable(error: BaseException) -> bool:
     """Return whether an error's message says enough without a traceback."""
     if isinstance(error, READABLE) or (error.__cause__ is not None and readable(error.__cause__)):
         return True
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    raised_here = trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE)
-    return raised_here and isinstance(error, ARGUMENTS)
+    *_, raised = traceback.extract_tb(error.__traceback__) or [None]
+    return raised is not None and raised.filename.startswith(PACKAGE) and isinstance(error, ARGUMENTS)
 
 
 def how_to_resume(folder: Path, overrides: Sequence[str] | None = None) -> str:
-    """Return the command that resumes an interrupted run.
-
-    Args:
-        folder: The run's checkpoints. The newest one that loads is taken.
-        overrides: The run's own overrides; by default those that Hydra knows.
-    """
+    """Return the command that resumes a run from the newest checkpoint that loads."""
     path = newest(folder.glob(f"*{SUFFIX}"))
     if path is None:
         return "\nInterrupted before there was anything to resume from."

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class InterruptCheckpoint(Callback):
-    """Save an interrupted or failed run as it was at the start of its round.
-
-    Args:
-        fed: The run's loop. Before it has begun there is nothing to save.
-        folder: Where the checkpoint goes.
-    """
+    """Save an interrupted or failed run as it was at the start of its round."""
 
     FILE = "interrupted.ckpt"
 

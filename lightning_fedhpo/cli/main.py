@@ -15,7 +15,6 @@ import lightning
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
-from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
@@ -26,11 +25,8 @@ from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import how_to_resume, readable
-from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
-from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.folders import make_folder, path_of
 from lightning_fedhpo.run.machine import threads
 from lightning_fedhpo.seeding import MOST_SEED
@@ -80,15 +76,16 @@ def train(cfg: DictConfig) -> dict[str, Any]:
                 processes.be_first()
                 begin(cfg, folder)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
-            tested = evaluated(fed, trainer, model, data, build.tested_clients(cfg))
+            has_test = data.sizes("test").any()
+            tested = fed.evaluate(trainer, model, data, clients=build.tested_clients(cfg)) if has_test else None
         more = {"seconds": time.monotonic() - began, "executor": fed.choice, "resumed_from": checkpoint}
         summary = build_summary(fed.result, tested, seed=cfg.seed, **more)
         if first:
             write_tables(fed, folder)
             write_summary(folder / "summary.json", summary)
     except BaseException as error:
-        if first:
-            with suppress(OSError):  # the first error is the one to report
+        with suppress(OSError):  # the first error is the one to report
+            if first:
                 write_tables(fed, folder)
         speaks = first or isinstance(error, processes.LostProcessError)
         resumes = fed.arms and not isinstance(error, DivergedError)  # a resumed run would diverge again
@@ -107,15 +104,6 @@ def begin(cfg: DictConfig, folder: Path) -> None:
     """Make a run's folder and save the configuration in it."""
     make_folder("folder", folder)
     OmegaConf.save(cfg, folder / CONFIG, resolve=True)
-
-
-def evaluated(
-    fed: FederatedLoop, trainer: Trainer, model: LightningModule, data: FederatedData, clients: Any
-) -> Evaluation | None:
-    """Test the best arm on the clients; None if no client has test examples."""
-    if not data.sizes("test").any():
-        return None
-    return fed.evaluate(trainer, model, data, clients=clients)
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
@@ -142,8 +130,8 @@ def main() -> None:
     for argument in sys.argv[1:]:
         group, _, value = argument.partition("=")
         if group in GROUPS and (value == "null" or value.isdigit()):  # Hydra would show a traceback
-            rule = f"`{group}` must be the name of an option, got {value}: `fedhpo --help` lists them, none among them"
-            print(f"fedhpo: {rule} where that can be.", file=sys.stderr)
+            rule = f"`{group}` must be the name of an option, got {value}"
+            print(f"fedhpo: {rule}: `fedhpo --help` lists them, none among them where it can be.", file=sys.stderr)
             sys.exit(1)
     run()
 

@@ -28,13 +28,7 @@ def command(config: Path) -> list[str]:
 
 
 def work(config: str, overrides: Sequence[str], parent: int) -> None:
-    """Share the jobs of a run; the process that began it speaks for all.
-
-    Args:
-        config: The run's configuration file.
-        overrides: The overrides that the run was given, for the command that resumes it.
-        parent: The number of the process that began the run.
-    """
+    """Share the jobs of a run that process `parent` has begun with these overrides; that one speaks for all."""
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)

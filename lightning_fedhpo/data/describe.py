@@ -91,10 +91,8 @@ def _draw(data: FederatedData, path: str | PathLike[str]) -> None:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "a picture of the clients needs matplotlib: pip install 'lightning-fedhpo[plot]', or call describe() "
-            "without a path."
-        ) from error
+        way_out = "pip install 'lightning-fedhpo[plot]', or call describe() without a path"
+        raise ModuleNotFoundError(f"a picture of the clients needs matplotlib: {way_out}.") from error
     sizes, found = data.sizes("train"), labels_of(data)
     by_size = np.argsort(-sizes, kind="stable")
     chosen = by_size[np.unique(np.linspace(0, len(by_size) - 1, min(DRAWN, len(by_size))).astype(np.int64))]

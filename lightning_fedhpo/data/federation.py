@@ -68,9 +68,6 @@ class FederatedData(DataModuleProxy):
         >>> data = FederatedData((x, y), Dirichlet(clients=50, alpha=0.5, min_size=10), seed=1)
         >>> len(data), data.batch_size, bool(data.sizes("train").min() >= 8)
         (50, 32, True)
-        >>> features, labels = data.examples(client=3, split="train").take(torch.tensor([0]))
-        >>> features.shape
-        torch.Size([1, 20])
     """
 
     def __init__(
@@ -219,11 +216,11 @@ class FederatedData(DataModuleProxy):
 
     def predict_dataloader(self) -> Any:
         """Return the data module's own loader for prediction if it has one, else a loader of all test examples."""
-        if self._module is not None and overrides(self._module, "predict_dataloader"):
-            self._built()
-            self._module.setup("predict")
-            return self._module.predict_dataloader()
-        return self._pooled("test")
+        if self._module is None or not overrides(self._module, "predict_dataloader"):
+            return self._pooled("test")
+        self._built()
+        self._module.setup("predict")
+        return self._module.predict_dataloader()
 
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if (collate := self._collate_fn) is not None:

@@ -95,12 +95,12 @@ def _rows(digest: blake2b, columns: Columns, size: int) -> None:
 def _numbers(digest: blake2b, values: Sequence[Any] | Ints | Tensor) -> None:
     places = _evenly(len(values), NUMBERS)
     if isinstance(values, Tensor):
-        return _tensor(digest, values, torch.from_numpy(places))
+        _tensor(digest, values, torch.from_numpy(places))
+        return
     chosen = values[places] if isinstance(values, np.ndarray) else as_array([values[p] for p in places.tolist()])
     _note(digest, chosen.dtype.str, chosen.shape)
     if chosen.dtype.kind != "O":  # objects are addresses, which differ between processes
         digest.update(chosen.tobytes())
-    return None
 
 
 def _tensor(digest: blake2b, whole: Tensor, chosen: Tensor | None = None) -> None:

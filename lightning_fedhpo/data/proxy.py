@@ -40,8 +40,7 @@ class DataModuleProxy(LightningDataModule):
 
     def _adopt_hyperparameters(self) -> None:
         """Put the data module's hyperparameters where a logger and a checkpoint look for them."""
-        theirs = vars(self._module)
-        vars(self).update({name: theirs[name] for name in HYPERPARAMETERS if name in theirs})
+        vars(self).update({name: value for name, value in vars(self._module).items() if name in HYPERPARAMETERS})
 
     if not TYPE_CHECKING:  # a type checker would take any attribute for granted
 
@@ -55,10 +54,8 @@ class DataModuleProxy(LightningDataModule):
             try:
                 return getattr(self._module, name)
             except AttributeError as error:
-                raise AttributeError(
-                    f"an attribute of a {kind} must be its own or its data module's, got {name!r}: {error}. What a "
-                    "data module makes in its `setup` is there from the first look at the clients on."
-                ) from error
+                rule = f"an attribute of a {kind} must be its own or its data module's, got {name!r}: {error}"
+                raise AttributeError(f"{rule}. What `setup` makes is there from the first look at clients.") from error
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set an attribute where it is."""

@@ -16,17 +16,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
 
 
 class CifarCNN(Classifier):
     """Classify photographs of 3x32x32 unless told otherwise.
-
-    Args:
-        channels: 1 for grey images, 3 for coloured ones.
-        size: Height and width.
-        dropout: Probability of dropping a unit of the two hidden linear layers.
-        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in CifarCNN(size=24).parameters())
@@ -44,8 +38,7 @@ class CifarCNN(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        check_image(channels, size, smallest=6)
-        check_sizes(classes=classes)
+        check_image(size, smallest=6, channels=channels, classes=classes)
         features = 64 * (size // 2 // 2) ** 2
         net = nn.Sequential(
             *convolution(channels, 64, pool=3),

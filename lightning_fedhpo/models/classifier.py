@@ -112,9 +112,9 @@ def convolution(channels: int, maps: int, padding: int = 2, pool: int = 2) -> li
     return [nn.Conv2d(channels, maps, 5, padding=padding), nn.ReLU(), pooling]
 
 
-def check_image(channels: int, size: int, smallest: int) -> None:
-    """Raise unless an image of these dimensions survives a model's pooling."""
-    check_sizes(channels=channels)
+def check_image(size: int, smallest: int, **sizes: int) -> None:
+    """Raise unless an image of this size survives a model's pooling, and the sizes of layers can be meant."""
+    check_sizes(**sizes)
     what = "`size`, the height and width of the images,"
     whole(what, size, smallest, 10**4, why="of smaller ones the pooling leaves nothing")
 

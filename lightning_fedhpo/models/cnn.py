@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
 
 
 class CNN(Classifier):
     """Classify small images, FEMNIST's 62 classes of 1x28x28 unless told otherwise.
-
-    Args:
-        channels: 1 for grey images, 3 for coloured ones.
-        size: Height and width.
-        hidden: The width of the hidden layer.
-        dropout: Probability of dropping a unit of the hidden layer.
-        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in CNN().parameters())
@@ -38,8 +31,7 @@ class CNN(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        check_image(channels, size, smallest=4)
-        check_sizes(classes=classes, hidden=hidden)
+        check_image(size, smallest=4, channels=channels, classes=classes, hidden=hidden)
         features = 64 * (size // 2 // 2) ** 2
         net = nn.Sequential(
             *convolution(channels, 32),

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, check_sizes, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
 
 
 class LeNet(Classifier):
     """Classify small images, 1x28x28 or 3x32x32 for instance.
 
     Args:
-        channels: 1 for grey images, 3 for coloured ones.
         size: Height and width; below 32 the images are padded by two pixels, as the paper pads digits of 28.
-        dropout: Probability of dropping a unit of the two hidden linear layers.
-        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> sum(parameter.numel() for parameter in LeNet(channels=1, size=28).parameters())
@@ -37,8 +34,7 @@ class LeNet(Classifier):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        check_image(channels, size, smallest=12)
-        check_sizes(classes=classes)
+        check_image(size, smallest=12, channels=channels, classes=classes)
         padding = 2 if size < 32 else 0
         features = 16 * (((size + 2 * padding - 4) // 2 - 4) // 2) ** 2
         net = nn.Sequential(

@@ -10,10 +10,6 @@ from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes
 class Linear(Classifier):
     """Classify by one linear map of the flattened input.
 
-    Args:
-        features: The numbers of an input.
-        lr: Of SGD, as `momentum` and `weight_decay`.
-
     Example:
         >>> sum(parameter.numel() for parameter in Linear(features=20, classes=5).parameters())
         105

@@ -37,14 +37,8 @@ class LSTM(Classifier):
     """Predict the next character of a text.
 
     Args:
-        vocabulary: The number of characters.
-        embedding: The length of an embedding.
-        hidden: The width of a layer.
-        layers: The number of layers.
         every: Whether every character of the text has its next one as its label, of shape (texts, length), or only the
             last, of shape (texts,).
-        dropout: Probability of dropping a unit between layers and before the output.
-        lr: Of SGD, as `momentum` and `weight_decay`.
 
     Example:
         >>> import torch

@@ -10,12 +10,6 @@ from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, hi
 class MLP(Classifier):
     """Classify by one hidden layer.
 
-    Args:
-        features: The numbers of an input.
-        hidden: The width of the hidden layer.
-        dropout: Probability of dropping a hidden unit.
-        lr: Of SGD, as `momentum` and `weight_decay`.
-
     Example:
         >>> sum(parameter.numel() for parameter in MLP().parameters())
         101770

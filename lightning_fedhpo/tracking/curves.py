@@ -22,13 +22,7 @@ BUDGET_STEP = "ledger/rounds"
 
 
 def begin(trainer: Trainer, rounds: Iterable[tuple[Mapping[str, float], int]], monitor: str | None) -> None:
-    """Define the x-axes, and log the rounds before the checkpoint.
-
-    Args:
-        trainer: The Trainer.
-        rounds: The figures of every earlier round, and the number of jobs done by then.
-        monitor: The name of the score.
-    """
+    """Define the x-axes, and log the rounds before the checkpoint: their figures, with the jobs done by then."""
     loggers = _loggers(trainer)
     earlier = list(rounds) if loggers else []
     names = dict.fromkeys(name for figures, _ in earlier for name in by_budget(figures, monitor))
@@ -88,5 +82,4 @@ def _summarise(logger: WandbLogger, name: str, table: Table) -> None:
 
 def _attempt(logger: WandbLogger, action: Callable[[], None]) -> None:
     """Call an action on a logger's run. Our own logger catches its failures."""
-    attempt = getattr(logger, "attempt", None)
-    action() if attempt is None else attempt(action)
+    getattr(logger, "attempt", lambda action: action())(action)

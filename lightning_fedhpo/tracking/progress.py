@@ -33,10 +33,8 @@ class RoundProgress(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self._began = time.monotonic()
-        self._first = trainer.current_epoch
-        self._printed = -math.inf
-        self._width = 0
+        self._began, self._first = time.monotonic(), trainer.current_epoch
+        self._printed, self._width = -math.inf, 0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the executor, before the first round."""

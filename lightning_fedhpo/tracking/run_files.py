@@ -39,15 +39,7 @@ def write_tables(fed: FederatedLoop, folder: Path) -> None:
 def build_summary(
     result: Result, evaluation: Evaluation | None, *, seconds: float, seed: int, **more: Any
 ) -> dict[str, Any]:
-    """Return the content of ``summary.json``.
-
-    Args:
-        result: The run's result.
-        evaluation: The final test; None if no client has test examples.
-        seconds: The time that the run took, test included.
-        seed: The run's seed.
-        more: Further entries.
-    """
+    """Return the content of ``summary.json``, with further entries; `evaluation` is the final test."""
     tested: dict[str, Any] | None = None
     if evaluation is not None:
         tested = {**evaluation, "clients": len(evaluation.clients), "distribution": evaluation.distribution}
@@ -63,15 +55,10 @@ def build_summary(
             "arms": result.arms,
             "seconds": round(seconds, 3),
             "seed": seed,
-            "versions": versions(),
+            "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         }
     )
     return summary
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions that a run's numbers may depend on."""
-    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
 
 
 def _version(package: str) -> str | None:

@@ -77,12 +77,7 @@ def wandb_logger(
 
 
 class ForgivingWandbLogger(WandbLogger):
-    """Lightning's logger for a started run. It stops logging when W&B fails.
-
-    Args:
-        run: What ``wandb.init`` returned.
-        folder: The folder of its files.
-    """
+    """Lightning's logger for a run that ``wandb.init`` has started. It stops logging when W&B fails."""
 
     def __init__(self, run: Any, folder: str | os.PathLike[str]) -> None:
         super().__init__(experiment=run, project=run.project, name=run.name, id=run.id, save_dir=Path(folder))
@@ -162,10 +157,8 @@ def server() -> str:
         return os.environ["WANDB_BASE_URL"]
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
     settings = configparser.ConfigParser(interpolation=None)
-    try:
+    with suppress(OSError, configparser.Error):
         settings.read(folder / "settings")
-    except (OSError, configparser.Error):
-        return DEFAULT_SERVER
     return settings.get("default", "base_url", fallback=DEFAULT_SERVER)
 
 
@@ -174,13 +167,8 @@ def _start(mode: Literal["online", "offline"], options: Mapping[str, Any]) -> An
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb  # late: it takes half a second and reads the environment
 
-    quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
-    wanted: dict[str, Any] = {
-        **quiet,
-        "init_timeout": INIT_SECONDS,
-        "login_timeout": INIT_SECONDS,
-        "finish_timeout": FINISH_SECONDS,
-    }
+    wanted: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+    wanted |= {"init_timeout": INIT_SECONDS, "login_timeout": INIT_SECONDS, "finish_timeout": FINISH_SECONDS}
     if server() != DEFAULT_SERVER:  # W&B reads the environment only once in a process
         wanted["base_url"] = server()
     known = {key: value for key, value in wanted.items() if hasattr(wandb.Settings(), key)}  # versions differ
