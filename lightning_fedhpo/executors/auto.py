@@ -36,12 +36,8 @@ WORTH_COMPILING = {True: 1_000, False: 300_000}
 class Plan:
     """What is known of a run before it begins.
 
-    Attributes:
-        clients: Some to compare executors with.
-        configs: Configurations to compare with.
-        jobs: Jobs of a round, about.
-        updates: Jobs of the whole run, at most; None where nobody knows.
-        alike: :attr:`Executor.alike` of the checkpoint.
+    There are clients and configurations to compare executors with, the jobs of a round, about, those of the run at most
+    (None where nobody knows), and :attr:`Executor.alike` of the checkpoint.
     """
 
     clients: Sequence[int]
@@ -91,7 +87,6 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
 def _side_by_side(
     setting: Setting, sequential: SequentialExecutor, plan: Plan, step: Operations
 ) -> tuple[Executor, str]:
-    """Return the executor and why, or raise with the reason that stands against it."""
     if plan.alike is False:
         raise CannotBatchError("that was found earlier in this run")
     asked = isinstance(setting, Vectorized)
@@ -122,7 +117,6 @@ def _side_by_side(
 
 
 def _set_threads(executor: Executor, step: Operations, plan: Plan) -> int:
-    """Have a small step computed by one thread, and return by how many it is."""
     together = executor.aggregates_whole_rounds
     size = sum(tensor.numel() * tensor.element_size() for tensor in executor.sequential.state.weights)
     small = step.all * (plan.jobs if together else 1) < SMALL_STEP and (size < LARGE_MODEL or together)
@@ -131,7 +125,6 @@ def _set_threads(executor: Executor, step: Operations, plan: Plan) -> int:
 
 
 def _against(step: Operations, plan: Plan) -> str | None:
-    """Return why jobs would not gain from running side by side."""
     if plan.jobs < 2:
         return "a round has one job"
     size = f"a step of a job has {step.all / 1e6:.0f} million operations"

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from torch import nn
 
-from lightning_fedhpo.executors.comparison import STEPS_COMPARED, TOLERANCE_OF_IMAGES, apart, different_figure
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
+from lightning_fedhpo.executors.vectorized.equivalence import TOLERANCE_OF_IMAGES, apart, different_figure
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
@@ -45,9 +45,8 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
 
 
 def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:
-    """Train a client for a few steps, and score it; None where that fails."""
     try:
-        with executor.briefly(STEPS_COMPARED), HashedDropout():  # no dropout: masks would not be the same
+        with executor.briefly(), HashedDropout():  # no dropout: masks would not be the same
             result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
         return replace(result, weights=[w.detach().clone() for w in result.weights]) if result.finite else None
     except Exception:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from lightning_fedhpo.data.examples import Examples
     from lightning_fedhpo.data.federation import FederatedData
 
+STEPS_COMPARED = 3
+"""First steps of a job that are compared: in longer trainings rounding errors grow to where they prove nothing."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -36,18 +39,7 @@ class Limits:
 
 
 class SequentialExecutor(Executor):
-    """Runs jobs one after another.
-
-    Args:
-        local: Trains and validates.
-        state: The module's tensors.
-        binding: Makes a configuration take effect.
-        data: The federation.
-        algorithm: The federated method.
-        limits: The Trainer's limits on batches.
-        monitor: The name of the score; None to go without scores.
-        on_error: ``"raise"`` stops the run, ``"drop"`` goes on without the client.
-    """
+    """Runs jobs one after another; with ``on_error="drop"`` the run goes on without a client that fails."""
 
     def __init__(
         self,
@@ -95,11 +87,11 @@ class SequentialExecutor(Executor):
             self.state.end()
 
     @contextmanager
-    def briefly(self, steps: int) -> Iterator[None]:
-        """Have single jobs take no more than so many steps, and jobs side by side no more in an epoch."""
+    def briefly(self) -> Iterator[None]:
+        """Have single jobs take only the steps that are compared, and jobs side by side no more in an epoch."""
         whole, limit = self.limits, self.limits.train
-        train = min(limit, steps) if isinstance(limit, int) or limit == 1.0 else limit
-        self.limits = replace(whole, train=train, steps=steps)
+        train = min(limit, STEPS_COMPARED) if isinstance(limit, int) or limit == 1.0 else limit
+        self.limits = replace(whole, train=train, steps=STEPS_COMPARED)
         try:
             yield
         finally:
@@ -150,12 +142,29 @@ class SequentialExecutor(Executor):
         logged = local.recorder.finish()
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
         state.settle()
-        score_after, val_examples = self.score(after) if scored else None, local.scored(val, self.limits.val)
-        result = ClientResult(
+        result = self.result(job, used, done, state.weights, logged, before, after)
+        finite = result.finite and all_finite(state.weights)
+        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
+        return replace(result, buffers=state.buffers, personal=state.personal, finite=finite)
+
+    def result(
+        self,
+        job: Job,
+        used: Config,
+        done: Done,
+        weights: Sequence[Tensor],
+        train: Mapping[str, float],
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+    ) -> ClientResult:
+        """Return the result of a job whose validation has logged something ``before`` and ``after`` training."""
+        val_examples = self.local.scored(self.data.rows(job.client, "val"), self.limits.val)
+        score = self.score(after) if self.monitor is not None and val_examples else None
+        return ClientResult(
             job=job,
-            weights=state.weights,
-            buffers=state.buffers,
-            personal=state.personal,
+            weights=weights,
+            buffers=(),
+            personal=(),
             used=used,
             train_examples=int(self.data.sizes("train")[job.client]),
             val_examples=val_examples,
@@ -163,14 +172,12 @@ class SequentialExecutor(Executor):
             examples=done.examples,
             evaluations=done.evaluations + (bool(before) + bool(after)) * val_examples,
             score_before=self.score(before) if before else None,
-            score_after=score_after,
+            score_after=score,
             before=before,
             after=after,
-            train=logged,
+            train=train,
+            finite=score is None or math.isfinite(score),
         )
-        finite = (score_after is None or math.isfinite(score_after)) and all_finite(state.weights)
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
-        return result if finite else replace(result, finite=False)
 
     def prepare(self, job: Job, arm: Arm, known: bool = True) -> dict[str, object]:
         """Load the arm's weights and the job's hyperparameters into the module.

@@ -20,15 +20,9 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Work:
-    """What a job is to do.
+    """What the job at a place of its wave is to do.
 
-    Attributes:
-        place: The job's place in its wave.
-        owned: The rows of the data that are the client's.
-        batch_size: Examples of a step.
-        epochs: Passes over the client's examples.
-        batches: Steps of a pass.
-        draw: Seeds the order of the examples.
+    The client's rows are ``owned``; an epoch has so many ``batches``, and ``draw`` seeds the order of the examples.
     """
 
     place: int
@@ -95,10 +89,7 @@ def lanes_left(active: int, lanes: int) -> int:
 def grouped(work: Sequence[Work], most: Callable[[int], int], widest: int) -> list[tuple[int, list[Work]]]:
     """Return the groups of jobs that are computed together, each with its width and the jobs with the most steps first.
 
-    Args:
-        work: The jobs.
-        most: Returns how many lanes of a width fit into memory.
-        widest: How many training examples the largest client has.
+    ``most`` returns how many lanes of a width fit into memory; ``widest`` is the largest client's number of examples.
     """
     by_width: dict[int, list[Work]] = {}
     for one in work:
@@ -119,14 +110,9 @@ def lay_out(
     count: int = 0,
     dtype: DTypeLike = np.float32,
 ) -> Lanes:
-    """Lay out jobs, of which the first has the most steps.
+    """Lay out jobs, of which the first has the most steps, in batches of ``size`` places and ``count`` lanes at least.
 
-    Args:
-        work: The jobs.
-        size: Places of a batch.
-        orders: Returns for each pass of a job the order of its examples.
-        count: The least number of lanes; those without a job are done from the beginning.
-        dtype: The type of shares and sizes.
+    ``orders`` returns for each pass of a job the order of its examples. Lanes without a job do nothing.
 
     >>> work = [Work(0, np.array([7, 8, 9]), 2, 1, 2, 0), Work(1, np.array([5]), 2, 1, 1, 0)]
     >>> lanes = lay_out(work, 2, lambda one: [np.arange(len(one.owned))] * one.epochs)
@@ -169,7 +155,6 @@ def in_turn(owned: Sequence[Ints], size: int) -> Lanes:
 
 
 def _by_step(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of (lane, step) as a contiguous one of (step, lane)."""
     return np.ascontiguousarray(array.swapaxes(0, 1))
 
 

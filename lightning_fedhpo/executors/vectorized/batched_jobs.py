@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.client.training import batches_of
-from lightning_fedhpo.executors.comparison import STEPS_COMPARED
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.client.training import Done, batches_of
+from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batch_layout import (
     Lanes,
     Work,
@@ -24,14 +23,12 @@ from lightning_fedhpo.executors.vectorized.batch_layout import (
     lanes_of,
     lay_out,
 )
-from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, read_settings
+from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings, stacked_weights
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
-KEPT = 4096
-"""So many configurations are remembered with their values."""
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
@@ -49,21 +46,12 @@ class Trained(NamedTuple):
 
 
 class BatchedJobs:
-    """Computes jobs together.
-
-    Args:
-        sequential: The executor of single jobs.
-        programs: The module's batched steps.
-        memory: How many bytes the jobs may take, about.
-
-    Attributes:
-        example_bytes: What a step keeps for one example.
-    """
+    """Computes jobs together, which take about ``memory`` bytes; a step keeps ``example_bytes`` for an example."""
 
     def __init__(self, sequential: SequentialExecutor, programs: Programs, memory: int) -> None:
         self.sequential, self.programs, self.memory = sequential, programs, memory
         self.example_bytes = 0
-        self._known: dict[tuple[tuple[str, Any], ...], JobSettings] = {}
+        self._settings = lru_cache(4096)(lambda values: read_settings(sequential, programs, dict(values)))
         weights, data = sequential.state.weights, sequential.data
         self._generator = torch.Generator()
         self._dtype = precision_of(weights)
@@ -80,15 +68,7 @@ class BatchedJobs:
     def forget(self) -> None:
         """Forget programs and values: the module has changed."""
         self.programs.forget()
-        self._known.clear()
-
-    def _settings_of(self, config: Config) -> JobSettings:
-        key = tuple(config.items())
-        if key not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[key] = read_settings(self.sequential, self.programs, config)
-        return self._known[key]
+        self._settings.cache_clear()
 
     @torch.no_grad()
     def run(
@@ -99,19 +79,14 @@ class BatchedJobs:
         watched: Sequence[int] = (),
         early: dict[int, ClientResult] | None = None,
     ) -> list[ClientResult]:
-        """Return the results of jobs that are computed together, in their order.
+        """Return the results of jobs, in their order.
 
-        Args:
-            jobs: The jobs.
-            arms: Their arms.
-            context: The round.
-            watched: Places of jobs whose first steps are asked for.
-            early: Gets their results with the weights and logs of then.
+        For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
         in_round, scored = self.sequential.binding.in_round, self.sequential.monitor is not None
-        settings = [self._settings_of(in_round(job.config, arms[job.arm].rounds)) for job in jobs]
+        settings = [self._settings(tuple(in_round(job.config, arms[job.arm].rounds).items())) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
-        before = self._scores(_stacked(arms, jobs), settings, jobs) if scored and context.needs_before else {}
+        before = self._scores(stacked_weights(arms, jobs), settings, jobs) if scored and context.needs_before else {}
         groups = grouped(work, self._lanes_at_once, self._widest)
         alone = len({one.batch_size for one in work}) == 1
         several: list[Trained] = []
@@ -132,12 +107,14 @@ class BatchedJobs:
         of_lanes = [(trained, lane) for trained in several for lane in range(len(trained.weights[0]))]
         results: dict[int, ClientResult] = {}
         for number, (place, (trained, lane)) in enumerate(zip(order, of_lanes, strict=True)):
-            scores = _at(before, place), _at(after, number)
-            outcome = [tensor[number] for tensor in weights], _at(trained.train, lane), finite[number]
-            results[place] = self._result(jobs[place], settings[place], work[place], scores, *outcome)
+            job, done = jobs[place], Done(work[place].steps, work[place].epochs * work[place].used, 0)
+            scores = (_at(before, place), _at(after, number)) if self._scored(job) else ({}, {})
+            mine, logged = [tensor[number] for tensor in weights], _at(trained.train, lane)
+            result = self.sequential.result(job, settings[place].used, done, mine, logged, *scores)
+            results[place] = replace(result, finite=result.finite and finite[number])
             if early is not None and place in watched:
-                first, logged = trained.early[lane]
-                early[place] = replace(results[place], weights=first, train=logged)
+                mine, logged = trained.early[lane]
+                early[place] = replace(results[place], weights=mine, train=logged)
         return [results[place] for place in range(len(jobs))]
 
     def _trained(
@@ -150,7 +127,7 @@ class BatchedJobs:
         watched: Sequence[bool],
     ) -> Trained:
         programs, count = self.programs, len(jobs)
-        start, own = _stacked(arms, jobs), self._own(settings)
+        start, own = stacked_weights(arms, jobs), self._own(settings)
         weights = [tensor.clone() for tensor in start] if programs.added else start
         received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
@@ -187,7 +164,7 @@ class BatchedJobs:
                 taken, used = wanted, [tensor[:wanted] for tensor in per_job]
             *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
             numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
-            programs.train([*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
+            programs.run("training", [*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
             if step < STEPS_COMPARED:
                 seen = sizes[: step + 1].sum(0)
                 for lane in (lane for lane, is_watched in enumerate(watched[:active]) if is_watched):
@@ -227,43 +204,11 @@ class BatchedJobs:
             mine, own = [tensor[part] for tensor in weights], self._own(settings[part])
             sums = [torch.zeros(len(owned), dtype=self._dtype) for _ in names]
             for rows, shares in zip(torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares), strict=True):
-                self.programs.validate([*mine, *sums, *own, *columns, rows, shares], len(owned), rows.shape[1])
+                self.programs.run("validation", [*mine, *sums, *own, *columns, rows, shares], len(owned), rows.shape[1])
             total = torch.tensor(counts[part])
             for name, one in zip(names, sums, strict=True):
                 found[name] += (one / total).tolist()
         return found
-
-    def _result(
-        self,
-        job: Job,
-        setting: JobSettings,
-        work: Work,
-        scores: Sequence[dict[str, float]],
-        weights: list[Tensor],
-        train: dict[str, float],
-        finite: bool,
-    ) -> ClientResult:
-        counted = self._scored(job)
-        before, after = scores if counted else ({}, {})
-        score = self.sequential.score(after) if self.sequential.monitor is not None and counted else None
-        return ClientResult(
-            job=job,
-            weights=weights,
-            buffers=(),
-            personal=(),
-            used=setting.used,
-            train_examples=len(work.owned),
-            val_examples=counted,
-            local_steps=work.steps,
-            examples=work.epochs * work.used,
-            evaluations=(bool(before) + bool(after)) * counted,
-            score_before=self.sequential.score(before) if before else None,
-            score_after=score,
-            before=before,
-            after=after,
-            train=train,
-            finite=finite and (score is None or math.isfinite(score)),
-        )
 
     def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
         owned = self.sequential.data.rows(job.client, "train")
@@ -277,7 +222,6 @@ class BatchedJobs:
         return [torch.randperm(length, generator=generator).numpy() for _ in range(work.epochs)]
 
     def _coefficients(self, lanes: Lanes, options: Sequence[Any]) -> list[Tensor]:
-        """Return what changes from step to step, as tensors of (step, lane); the rates of who is done are zero."""
         update, tensors = self.programs.update, []
         busy = lanes.sizes > 0
         for values in options:
@@ -295,34 +239,14 @@ class BatchedJobs:
         return max(1, self.memory // kept)
 
     def _scored_at_once(self, lanes: int) -> int:
-        """Return how many of a client's examples are scored in one step, beside weights and optimizers' states."""
         kept = self.model_bytes * (2 + self.programs.update.state)
         most = max(1, (self.memory // lanes - kept) // max(1, self.example_bytes))
         return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
 
     def _scored(self, job: Job) -> int:
-        """Return how many of a client's examples are scored."""
         local = self.sequential.local
         return local.scored(self.sequential.data.rows(job.client, "val"), self.sequential.limits.val)
 
 
-def job_key(context: RoundContext, job: Job) -> int:
-    """Return the number that the job's dropout masks are a function of."""
-    return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
-
-
 def _at(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:
     return {name: column[place] for name, column in values.items()}
-
-
-def _stacked(by_index: Mapping[int, Arm], jobs: Sequence[Job]) -> list[Tensor]:
-    """Return the weights of the jobs' arms side by side, in tensors of their own."""
-    arms = [by_index[job.arm] for job in jobs]
-    different = list({arm.index: arm for arm in arms}.values())
-    if len(different) == 1:
-        weights = [weight.detach().expand(len(arms), *weight.shape) for weight in different[0].weights]
-        return [weight.clone(memory_format=torch.contiguous_format) for weight in weights]
-    places = {arm.index: place for place, arm in enumerate(different)}
-    chosen = torch.tensor([places[arm.index] for arm in arms])
-    rows = zip(*(arm.weights for arm in different), strict=True)
-    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
 from lightning_fedhpo.binding.param_groups import group_of
-from lightning_fedhpo.executors.comparison import STEPS_COMPARED
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
@@ -29,30 +28,24 @@ def vectorized(
     trusts: bool,
     proved: bool = False,
 ) -> VectorizedExecutor:
-    """Return an executor that runs jobs side by side, after a comparison with the sequential one.
+    """Return an executor that runs jobs side by side, after a comparison of some clients with the sequential one.
 
-    Args:
-        sequential: Runs single jobs.
-        clients: Clients to compare.
-        configs: Their configurations, in turn.
-        memory: Bytes for the jobs that are computed together.
-        trusts: Whether the loss may end in anything: the user has asked for this executor.
-        proved: Whether they were compared before, when the run that goes on here began.
+    One that ``trusts`` the user takes any loss. In a run that goes on, both were ``proved`` the same when it began.
 
     Raises:
         CannotBatchError: With the reason why jobs cannot run side by side.
     """
     try:
-        programs, step = _programs(sequential, clients[0])
+        programs = _programs(sequential, clients[0])
         batched = BatchedJobs(sequential, programs, memory)
         scout(batched, clients[0])
         if not trusts:
-            check_known_mean(step, sequential.state.weights, programs.columns["training"])
+            check_known_mean(programs.steps["training"], sequential.state.weights, programs.columns["training"])
         jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
         context = RoundContext(0, 0, needs_before=sequential.monitor is not None)
         arms = {0: sequential.untrained_arm()}
         early: dict[int, ClientResult] = {}
-        with sequential.briefly(STEPS_COMPARED):
+        with sequential.briefly():
             final = batched.run(jobs, arms, context, range(len(jobs)), early)
         first = [early[place] for place in range(len(jobs))]
         if not compare(batched, first, final, arms, context, LATER if proved else 1.0):
@@ -68,12 +61,11 @@ def vectorized(
     return VectorizedExecutor(batched)
 
 
-def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, ExampleStep]:
-    """Return a module's batched steps, and its training step on one example."""
+def _programs(sequential: SequentialExecutor, client: int) -> Programs:
     local, binding, data, algorithm = sequential.local, sequential.binding, sequential.data, sequential.algorithm
     update = step_by_conditions(sequential)
     own = _own(binding)
-    weights, validates = sequential.state.weights, sequential.monitor is not None
+    weights = sequential.state.weights
     columns = {"training": data.columns("train"), "validation": data.columns("val")}
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
@@ -87,23 +79,19 @@ def _programs(sequential: SequentialExecutor, client: int) -> tuple[Programs, Ex
         stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
         for stage, held in columns.items()
     }
-    programs = Programs(
-        steps["training"],
-        steps["validation"] if validates else None,
+    return Programs(
+        steps,
         update,
         [place.get(id(weight)) for weight in weights],
         [dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
         [varying for _ in groups],
         list(own),
         Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.changes_gradient else None,
-        tuple(held.tensors if held else () for held in columns.values()),  # type: ignore[arg-type]  # two of them
-        compiles=False,
+        {stage: list(held.tensors) if held else [] for stage, held in columns.items()},
     )
-    return programs, steps["training"]
 
 
 def _own(binding: Binding) -> dict[str, Assign]:
-    """Return the hyperparameters that the module itself reads."""
     own = {name: target.assign for name, target in binding.of_module.items() if target.assign}
     for name in own:
         value = binding.original(name)

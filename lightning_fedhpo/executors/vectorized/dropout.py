@@ -49,21 +49,15 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
 
 
 def salts_of(keys: Tensor, step: Tensor, count: int) -> Tensor:
-    """Return a number for every example of a batch, from the jobs' keys and the number of the step.
-
-    >>> salts_of(torch.tensor([1, 2]), torch.tensor(0), 3).shape
-    torch.Size([2, 3])
-    """
+    """Return a number for every example of a batch, from the jobs' keys and the number of the step."""
     return mixed(mixed(keys + step)[..., None] + torch.arange(count) * _STRIDE)
 
 
 class HashedDropout(TorchFunctionMode):
     """Takes the place of ``torch.nn.functional.dropout`` and its channel-wise kin in a step on one example.
 
-    Attributes:
-        salt: A number for the example; None makes every dropout the identity.
-        met: Whether there was a dropout in training.
-        shapes: What the dropouts of a step were given, in order.
+    It has ``met`` a dropout in training, and keeps the ``shapes`` that a step's dropouts were given. Without a ``salt``
+    every dropout is the identity.
     """
 
     def __init__(self) -> None:
@@ -112,14 +106,9 @@ class HashedDropout(TorchFunctionMode):
 
 
 class BatchDropout(HashedDropout):
-    """Drops out from a job's batches what :class:`HashedDropout` drops out from their examples: to compare the two.
+    """Drops out from a job's batches what :class:`HashedDropout` drops out from their ``examples``: to compare the two.
 
-    Args:
-        key: The job's.
-        examples: What the dropouts of a step are given for one example, in order.
-
-    Attributes:
-        fits: Whether every dropout was given one such part for each example.
+    It ``fits`` where every dropout was given one part of the known shape for each example.
     """
 
     def __init__(self, key: int, examples: Sequence[tuple[int, ...]]) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.executors.comparison import STEPS_COMPARED, TOLERANCE_OF_IMAGES, apart, different_figure
-from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs, job_key
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.dropout import BatchDropout
 from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images
+from lightning_fedhpo.executors.vectorized.job_settings import job_key
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, RoundContext
 
 TOLERANCE = 1e-4
 """How far apart weights may be that were trained both ways, of the way that they moved; and what was logged."""
+TOLERANCE_OF_IMAGES = 1e-3
+"""How far apart weights under convolutions may be, of the way that they moved: of a million numbers one or two lie so
+near to zero, or to the maximum beside them, that their gradients go elsewhere when they are rounded otherwise."""
 LATER = 10.0
 """How many times as far in a run that has begun: other weights round otherwise."""
 NUDGE = 1e-6
@@ -43,15 +48,9 @@ def compare(
     context: RoundContext,
     slack: float = 1.0,
 ) -> bool:
-    """Compute some jobs one after another, too: their first steps and scores. Return whether any came to an end.
+    """Train some jobs one after another, too; return whether any came to an end.
 
-    Args:
-        batched: Has computed jobs together.
-        early: Their results, with weights and logs of after the first steps.
-        final: Their results.
-        arms: Their arms.
-        context: The round.
-        slack: How many times the tolerance is allowed; more than once in a run that has begun.
+    Their ``early`` results have the weights and logs of after the first steps. A run that has begun has ``slack``.
 
     Raises:
         CannotBatchError: The results are different.
@@ -85,7 +84,7 @@ def _alone(batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundCont
     with (
         seeding.preserved(),
         sequential.rewound(),
-        sequential.briefly(STEPS_COMPARED),
+        sequential.briefly(),
         BatchDropout(job_key(context, job), batched.programs.dropouts) as dropout,
     ):
         result = sequential.run_job(job, arm, context)
@@ -113,3 +112,31 @@ def _rounds_to(
     finally:
         torch._foreach_copy_(arm.weights, kept)
     return not nudged.finite or 10.0 * apart(nudged.weights, alone.weights, kept) > distance
+
+
+@torch.no_grad()
+def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+    """Return how far apart weights are that were trained in two ways, as a part of how far they moved.
+
+    >>> apart([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])], [torch.zeros(2)])
+    0.25
+    """
+    moved = max(float((weight - old).abs().max()) for weight, old in zip(others, start, strict=True))
+    size = max(float(old.abs().max()) for old in start)
+    way = moved + 1e-2 * size or 1.0  # weights that hardly moved are no measure
+    parts = [float((weight - other).abs().max()) / way for weight, other in zip(weights, others, strict=True)]
+    return max(math.inf if math.isnan(part) else part for part in parts)
+
+
+def different_figure(one: ClientResult, other: ClientResult, relative: float, absolute: float = 0.0) -> str | None:
+    """Name a figure that was logged differently, by more than ``relative`` to its size, or ``absolute`` below one."""
+    for kind in ("before", "after", "train"):
+        mine, others = getattr(one, kind), getattr(other, kind)
+        for name in sorted(mine.keys() | others.keys()):
+            a, b = mine.get(name), others.get(name)
+            if a is None or b is None:
+                return str(name)
+            allowed = max(relative * max(abs(b), 1e-2), absolute * max(abs(b), 1.0))
+            if not (a == b or abs(a - b) <= allowed or (math.isnan(a) and math.isnan(b))):
+                return str(name)
+    return None

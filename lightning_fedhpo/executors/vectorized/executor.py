@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import seeding
@@ -15,20 +17,16 @@ from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare, is_compared
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.executors.vectorized.programs import first_line
-from lightning_fedhpo.executors.vectorized.stamp import stamp_of
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 CHANGES_TOLD = 10
 """Rounds in a row before which a module was changed, after which a warning says so."""
+_OF_LIGHTNING = frozenset(vars(LightningModule())) - {"training"}
 
 
 class VectorizedExecutor(Executor):
-    """Runs jobs side by side.
-
-    Args:
-        batched: Computes jobs together.
-    """
+    """Runs jobs side by side."""
 
     aggregates_whole_rounds = True
 
@@ -36,7 +34,7 @@ class VectorizedExecutor(Executor):
         self.batched = batched
         self.alike = True
         self._stale, self._changes = False, 0
-        self._stamp = self._look()
+        self._stamp = stamp_of(self.sequential)
 
     @property
     def sequential(self) -> SequentialExecutor:
@@ -77,11 +75,8 @@ class VectorizedExecutor(Executor):
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
 
-    def _look(self) -> list[object]:
-        return stamp_of(self.sequential.local.module, self.sequential.algorithm)
-
     def _notice_changes(self) -> None:
-        stamp = self._look()
+        stamp = stamp_of(self.sequential)
         self._changes = self._changes + 1 if stamp != self._stamp else 0
         self._stale = self._stale or stamp != self._stamp
         self._stamp = stamp
@@ -126,3 +121,16 @@ def scout(batched: BatchedJobs, client: int) -> None:
         programs.scout(stage, weights, values)
     programs.leave(sequential.unused(client))
     sequential.clean()
+
+
+def stamp_of(sequential: SequentialExecutor) -> list[Any]:
+    """Return layers, buffers, `requires_grad`, and the plain numbers, flags and strings among attributes."""
+    found: list[Any] = []
+    module = sequential.local.module
+    for layer in module.modules():
+        found += [id(layer), *((id(weight), weight.requires_grad) for weight in layer.parameters(recurse=False))]
+        found += [id(buffer) for buffer in layer.buffers(recurse=False)]
+    for owner in (*module.modules(), sequential.algorithm):
+        plain = [item for item in vars(owner).items() if isinstance(item[1], bool | int | float | str | None)]
+        found.append([item for item in plain if item[0] not in _OF_LIGHTNING])
+    return found

@@ -17,17 +17,7 @@ if TYPE_CHECKING:
 
 
 class Added:
-    """What a method adds to gradients.
-
-    Args:
-        algorithm: The method.
-        carried: What one client carries; others carry as many tensors.
-
-    Attributes:
-        names: The method's hyperparameters.
-        carried: How many tensors every client carries.
-        nbytes: The bytes that they take.
-    """
+    """What a method adds to gradients. Every client carries as many tensors as the one whose tensors are given."""
 
     def __init__(self, algorithm: Algorithm, carried: Sequence[Tensor]) -> None:
         self._algorithm = algorithm

@@ -1,4 +1,4 @@
-"""The values in force for a job that is computed beside others."""
+"""What a job that is computed beside others begins with: values in force, weights, and the key of its dropout."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import seeding
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
-from lightning_fedhpo.types import Config
+from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.types import Config, Job, RoundContext
 
 
 @dataclass(frozen=True)
@@ -32,3 +37,21 @@ def read_settings(sequential: SequentialExecutor, programs: Programs, config: Co
     options = [read_options(group, programs.update.options) for group in groups]
     own, algorithm = [float(used[n]) for n in programs.own], [float(settings.algorithm[n]) for n in names]
     return JobSettings(used, settings.epochs, settings.batch_size, options, own, algorithm)
+
+
+def job_key(context: RoundContext, job: Job) -> int:
+    """Return the number that the job's dropout masks are a function of."""
+    return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
+
+
+def stacked_weights(by_index: Mapping[int, Arm], jobs: Sequence[Job]) -> list[Tensor]:
+    """Return the weights of the jobs' arms side by side, in tensors of their own."""
+    arms = [by_index[job.arm] for job in jobs]
+    different = list({arm.index: arm for arm in arms}.values())
+    if len(different) == 1:
+        weights = [weight.detach().expand(len(arms), *weight.shape) for weight in different[0].weights]
+        return [weight.clone(memory_format=torch.contiguous_format) for weight in weights]
+    places = {arm.index: place for place, arm in enumerate(different)}
+    chosen = torch.tensor([places[arm.index] for arm in arms])
+    rows = zip(*(arm.weights for arm in different), strict=True)
+    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]

@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
-from lightning_fedhpo.executors.vectorized.trace_guard import posed
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, posed
 
 EXAMPLES = 8
 """Examples of the batch that is looked at."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.client.snapshot import rolled_back
 
 
 class CannotBatchError(Exception):
@@ -37,8 +38,7 @@ def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
 class Capture:
     """Takes what a step logs for a batch of ``size`` examples, in place of ``self.log``.
 
-    Attributes:
-        last_too: The names whose value of the last batch is logged beside the mean.
+    Names ``last_too`` are logged as the mean and as the value of the last batch.
     """
 
     def __init__(self, stage: str, size: int, dtype: torch.dtype) -> None:
@@ -88,12 +88,7 @@ class Capture:
 
 
 def places_of(module: nn.Module, weights: Sequence[Tensor]) -> list[tuple[dict[str, Any], str, int]]:
-    """Return where a module holds weights: the dict, the key, and the weight's number.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> [(key, number) for _, key, number in places_of(layer, [layer.bias, layer.weight])]
-    [('weight', 1), ('bias', 0)]
-    """
+    """Return where a module holds weights: the dict, the key, and the weight's number."""
     numbers = {id(weight): number for number, weight in enumerate(weights)}
     held = [layer._parameters for layer in module.modules()]
     return [(own, key, numbers[id(value)]) for own in held for key, value in own.items() if id(value) in numbers]
@@ -104,15 +99,7 @@ Assign = Callable[[Any], Callable[[], None]]
 
 
 class ExampleStep:
-    """One of a module's steps on one example, with weights that are handed in.
-
-    Args:
-        module: The user's module.
-        stage: ``"training"`` or ``"validation"``.
-        weights: The module's weights, in the order in which calls hand others in.
-        keys: The columns' names where batches are dicts, else None.
-        own: The hyperparameters that the module itself reads, with what assigns them.
-    """
+    """One of a module's steps on one example, with weights that are handed in; ``keys`` make batches dicts."""
 
     def __init__(
         self,
@@ -152,7 +139,6 @@ class ExampleStep:
 
     @contextmanager
     def _holding(self, weights: Sequence[Tensor]) -> Iterator[None]:
-        """Put other weights into the module."""
         held = [(own, key, own[key]) for own, key, _ in self._places]
         for own, key, number in self._places:
             own[key] = weights[number]
@@ -169,3 +155,23 @@ class ExampleStep:
             for name, value in values.items():
                 stack.callback(self._own[name](value))
             yield
+
+
+@contextmanager
+def posed(module: LightningModule, stage: str) -> Iterator[None]:
+    """Put a module in the stage's mode; raise if its step asks the Trainer, or leaves something in the module."""
+    modes = [child for child in module.modules() if child.training] if stage == "validation" else []
+    for child in modes:
+        vars(child)["training"] = False
+    try:
+        with private.trainer_unreachable(module, _reads_trainer), rolled_back(module) as changed:
+            yield
+    finally:
+        for child in modes:
+            vars(child)["training"] = True
+    if changed:
+        raise CannotBatchError(f"its step leaves something in {', '.join(f'`{name}`' for name in changed[:3])}")
+
+
+def _reads_trainer(name: str) -> Exception:
+    return CannotBatchError(f"its step asks the Trainer for `{name}`, which changes between rounds")

@@ -6,8 +6,10 @@ A validation program adds up what is logged. There is one for each number of lan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,62 +26,39 @@ from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
-from lightning_fedhpo.executors.vectorized.trace_guard import posed
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, posed
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message.
-
-    >>> first_line(ValueError("no such layer"))
-    'ValueError: no such layer'
-    """
+    """Return the first line of an error's message."""
     if isinstance(error, CannotBatchError):
         return str(error)
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:200]}"
 
 
+@dataclass(eq=False)
 class Programs:
     """Traces a module's steps for every shape once, and keeps the programs.
 
-    Args:
-        training: The training step on one example.
-        validation: The validation step on one example, None where there are no scores.
-        update: The optimizer's step.
-        groups: For each weight the number of its parameter group, or None where no optimizer has it.
-        options: For each parameter group the values that are the same for all jobs, by option.
-        varying: For each parameter group the options of which every job has its own.
-        own: The hyperparameters that the module itself reads.
-        added: What the algorithm adds to gradients; None where it adds nothing.
-        columns: The training and the validation data's columns.
-        compiles: Whether programs are compiled.
+    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None where no optimizer has
+    it. Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own.
     """
 
-    def __init__(
-        self,
-        training: ExampleStep,
-        validation: ExampleStep | None,
-        update: Update,
-        groups: Sequence[int | None],
-        options: Sequence[Mapping[str, float]],
-        varying: Sequence[Sequence[str]],
-        own: Sequence[str],
-        added: Added | None,
-        columns: tuple[Sequence[Tensor], Sequence[Tensor]],
-        compiles: bool,
-    ) -> None:
-        self._steps = {"training": training, "validation": validation}
-        self.update = update
-        self._all_groups, self.groups = list(groups), list(groups)
-        self._options = options
-        self.varying = varying
-        self.own = list(own)
-        self.added = added
-        self.columns = {"training": list(columns[0]), "validation": list(columns[1])}
-        self.compiles = compiles
+    steps: Mapping[str, ExampleStep]
+    update: Update
+    all_groups: Sequence[int | None]
+    options: Sequence[Mapping[str, float]]
+    varying: Sequence[Sequence[str]]
+    own: Sequence[str]
+    added: Added | None
+    columns: Mapping[str, Sequence[Tensor]]
+    compiles: bool = False
+
+    def __post_init__(self) -> None:
+        self.groups = list(self.all_groups)
         self.graphs: dict[tuple[str, int, int], GraphModule] = {}
         self._programs: dict[tuple[str, int, int], Program] = {}
-        self.coefficients = list(update.coefficients({name: np.full(1, 0.5) for name in update.options}, 1))
+        self.coefficients = list(self.update.coefficients({name: np.full(1, 0.5) for name in self.update.options}, 1))
         self.logs: dict[str, list[str]] = {"training": [], "validation": []}
         self.last_too: list[str] = []
         self.has_dropout = False
@@ -97,12 +76,11 @@ class Programs:
 
     def leave(self, weights: Sequence[int]) -> None:
         """Never update these weights: they have no gradient."""
-        self.groups = [None if number in weights else group for number, group in enumerate(self._all_groups)]
+        self.groups = [None if number in weights else group for number, group in enumerate(self.all_groups)]
 
     def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
         """Run a step on one example, to find out what it logs and whether it drops out."""
-        step = self._steps[stage]
-        assert step is not None  # noqa: S101 - for mypy: nobody asks for a stage there is not
+        step = self.steps[stage]
         columns = [column[0].clone() for column in self.columns[stage]]
         with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
             _, logs = step(list(weights), columns)
@@ -115,45 +93,37 @@ class Programs:
         elif step.last_too:
             raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
 
-    def train(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
-        """Take one step of every job; see :meth:`_training` for the inputs."""
-        self._run("training", inputs, lanes, width)
+    def run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        """Take one step of every job, or add up what a batch of every job logs.
 
-    def validate(self, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
-        """Add up what one batch of every job logs; see :meth:`_validation` for the inputs."""
-        self._run("validation", inputs, lanes, width)
-
-    def _run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
+        See :meth:`_training` and :meth:`_validation` for the inputs.
+        """
         key = stage, lanes, width
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = self._made(key, inputs)
-        program(*inputs)
+        if key not in self._programs:
+            self._programs[key] = self._made(key, inputs)
+        self._programs[key](*inputs)
 
     def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        graph = self.graphs.get(key)
-        if graph is None:
-            graph = self.graphs[key] = self._traced(key[0], inputs)
-        return self._compiled(graph, [tensor.clone() for tensor in inputs]) if self.compiles else _plain(graph)
-
-    def _compiled(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
-        try:
-            return compiled(graph, inputs)
-        except Exception as error:
-            self.compiles = False
-            rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
-            return _plain(graph)
+        if key not in self.graphs:
+            self.graphs[key] = self._traced(key[0], inputs)
+        graph = self.graphs[key]
+        if self.compiles:
+            try:
+                return compiled(graph, [tensor.clone() for tensor in inputs])
+            except Exception as error:
+                self.compiles = False
+                rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
+        program: Program = native(
+            graph
+        ).forward  # if the module itself is called and fails, torch prints all operations
+        return program
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
+        function, behind = (self._training, 3) if stage == "training" else (self._validation, 2)
+        end = len(inputs) - behind  # there stand the columns, which are the same tensors at every step
+        held = range(end - len(self.columns[stage]), end)
         with self._posed(stage), torch.no_grad():
-            step = self._training if stage == "training" else self._validation
-            copies, handed = [tensor.clone() for tensor in inputs], self._steps[stage].weights  # type: ignore[union-attr]  # there is one
-            return trace(step, copies, self._held(stage, inputs), handed)
-
-    def _held(self, stage: str, inputs: Sequence[Tensor]) -> range:
-        """Return the places of the columns, which are the same tensors at every step."""
-        end = len(inputs) - (3 if stage == "training" else 2)
-        return range(end - len(self.columns[stage]), end)
+            return trace(function, [tensor.clone() for tensor in inputs], held, self.steps[stage].weights)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """One step; the inputs in order.
@@ -163,7 +133,7 @@ class Programs:
         varying option, hyperparameter of the module and of the algorithm; the step's coefficients, group by group; each
         job's key and the step's number, for dropout; the columns; rows, shares and sizes of the batches.
         """
-        step, update, take = self._steps["training"], self.update, _Taker(inputs)
+        step, update, take = self.steps["training"], self.update, _taker(inputs)
         count = len(self.groups)
         weights = take(count)
         state = [take(update.state) for _ in range(count)]
@@ -186,10 +156,10 @@ class Programs:
 
             def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
                 dropout.begin(salt if keys else None)
-                loss, logs = step(weights, example)  # type: ignore[misc]  # there is one for training
+                loss, logs = step(weights, example)
                 return loss, [logs[name] for name in self.logs["training"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, VmapShims():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, VmapShims():
                 losses, logs = vmap(one)(salts, *examples)
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
@@ -206,7 +176,7 @@ class Programs:
             gradients, logs = vmap(gradient_of)(weights, start, carried, numbers_added, own, gathered, shares, salts)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
-                values: Values = {**self._options[group], **varying[group], **coefficients[group]}
+                values: Values = {**self.options[group], **varying[group], **coefficients[group]}
                 update.apply(weight, gradient, kept, values)
         for total, value in zip(sums, logs, strict=True):
             total.add_(value * sizes)
@@ -217,7 +187,7 @@ class Programs:
 
     def _validation(self, *inputs: Tensor) -> list[Tensor]:
         """One batch; the inputs in order: weights, sums, the module's hyperparameters, columns, rows, shares."""
-        step, take = self._steps["validation"], _Taker(inputs)
+        step, take = self.steps["validation"], _taker(inputs)
         weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
         columns = take(len(self.columns["validation"]))
         rows, shares = take(2)
@@ -225,10 +195,10 @@ class Programs:
 
         def logs_of(weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor) -> list[Tensor]:
             def one(*example: Tensor) -> list[Tensor]:
-                _, logs = step(weights, example)  # type: ignore[misc]  # nobody validates where there is none
+                _, logs = step(weights, example)
                 return [logs[name] for name in self.logs["validation"]]
 
-            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), VmapShims():  # type: ignore[union-attr]  # as above
+            with step.with_values(dict(zip(self.own, own, strict=True))), HashedDropout(), VmapShims():
                 found = vmap(one)(*examples)
             return [torch.where(shares > 0, value, 0.0).sum() for value in found]  # zero times infinity is nan
 
@@ -239,23 +209,12 @@ class Programs:
         return []
 
     def _posed(self, stage: str) -> AbstractContextManager[None]:
-        return posed(self._steps["training"].module, stage)  # type: ignore[union-attr]  # there is one for training
+        return posed(self.steps["training"].module, stage)
 
 
-class _Taker:
-    """Deals out inputs in order."""
-
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
-        self._inputs = iter(inputs)
-
-    def __call__(self, count: int) -> list[Tensor]:
-        return [next(self._inputs) for _ in range(count)]
-
-
-def _plain(graph: GraphModule) -> Program:
-    """Return a graph's ``forward``: if the module itself is called and fails, torch prints all operations."""
-    program: Program = native(graph).forward
-    return program
+def _taker(inputs: Sequence[Tensor]) -> Callable[[int], list[Tensor]]:
+    left = iter(inputs)
+    return lambda count: list(islice(left, count))
 
 
 def _gather(column: Tensor, rows: Tensor) -> Tensor:

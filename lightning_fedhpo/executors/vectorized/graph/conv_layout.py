@@ -99,8 +99,6 @@ class _Pool(torch.autograd.Function):
 
 
 class _PoolBackward(torch.autograd.Function):
-    """Adds the gradients of maxima where the maxima were."""
-
     @staticmethod
     def forward(gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Tensor:
         return aten.max_pool2d_with_indices_backward(gradient, images, *sizes, where)  # type: ignore[no-any-return]

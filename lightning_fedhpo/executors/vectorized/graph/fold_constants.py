@@ -21,7 +21,6 @@ from lightning_fedhpo.executors.vectorized.graph.fx_ops import (
     name_of,
     origin_of,
     same_view,
-    shape_of,
     written_in,
 )
 
@@ -30,14 +29,10 @@ _COMPARED = {name: getattr(operator, name) for name in ("ne", "eq", "lt", "le", 
 
 
 def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
-    """Replace operations that return their argument, by what is known of ones and zeros.
+    """Replace operations that return their argument, by what is known of ones, zeros and the inputs that are ``held``.
 
     An operation stays where its argument is written to before its result is last used. Operations that become unused
     stay in the graph.
-
-    Args:
-        graph: The operations.
-        held: Inputs that are the same at every call.
     """
     written, places = written_in(graph), {node: place for place, node in enumerate(graph.nodes)}
     filled: dict[Node, int] = {}
@@ -85,7 +80,6 @@ def share(graph: Graph) -> None:
 
 
 def _last_look(node: Node, places: Mapping[Node, int]) -> int:
-    """Return the place of the last operation that uses a tensor, or a view of it."""
     looks = [places[node]]
     for user in node.users:
         looks.append(_last_look(user, places) if origin_of(user) is origin_of(node) else places[user])
@@ -113,7 +107,6 @@ def _filled_with(
 
 
 def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]) -> Tensor | None:
-    """Return the held input whose elements these are."""
     while is_view(node) or name_of(node) == "index_select":
         if origin_of(node) in written:
             return None
@@ -122,7 +115,6 @@ def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]
 
 
 def _given_back(node: Node, filled: Mapping[Node, int]) -> Node | None:
-    """Return the argument whose numbers an operation returns."""
     name, arguments = name_of(node), node.args
     given: Any = None
     if name == "mul" and not node.kwargs:
@@ -142,12 +134,11 @@ def _is_one(argument: Any, filled: Mapping[Node, int]) -> bool:
 
 
 def _sums_nothing(node: Node, any_type: bool = False) -> bool:
-    """Whether an operation sums over dimensions of one element."""
     if node.target is not torch.ops.aten.sum.dim_IntList or not node.args[1]:
         return False
     source: Any = node.args[0]
-    shape, dims = shape_of(source), node.args[1]
-    alone = bool(shape) and all(shape[dim] == 1 for dim in dims)  # type: ignore[index, union-attr]  # a list of numbers
+    shape, dims = source.meta["val"].shape, node.args[1]
+    alone = bool(shape) and all(shape[dim] == 1 for dim in dims)  # type: ignore[union-attr]  # a list of numbers
     return alone and (any_type or source.meta["val"].dtype == node.meta["val"].dtype)
 
 

@@ -55,12 +55,6 @@ def origin_of(node: Any) -> Node:
     return node  # type: ignore[no-any-return]  # nodes lead to nodes
 
 
-def shape_of(node: Node) -> tuple[int, ...] | None:
-    """Return the shape of a tensor, None for anything else."""
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, Tensor) else None
-
-
 def same_view(one: Node, other: Node) -> bool:
     """Whether two tensors, each all of the same memory, have the same layout."""
     values = one.meta.get("val"), other.meta.get("val")

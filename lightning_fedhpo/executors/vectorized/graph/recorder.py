@@ -89,7 +89,6 @@ class Recorder(TorchDispatchMode):
             self._constants[node] = tensor
 
     def _fold_constants(self) -> None:
-        """Compute constants once: here."""
         written = written_in(self._graph)
         stay = {node: tensor for node, tensor in self._constants.items() if origin_of(node) not in written}
         for node, tensor in stay.items():

@@ -34,11 +34,8 @@ def trace(
 ) -> GraphModule:
     """Return a function's operations for inputs of these shapes. The function runs on the inputs and may change them.
 
-    Args:
-        function: Returns a list of tensors.
-        inputs: Its inputs.
-        held: The places of inputs that are these very tensors at every call.
-        handed: Tensors that inputs stand in for: the function must not reach them in another way.
+    Inputs at the places ``held`` are these very tensors at every call. Inputs stand in for the tensors ``handed``: the
+    function must not reach these in another way.
 
     >>> graph = trace(lambda x: [x * 1 + torch.ones(2).sum()], [torch.zeros(2)])
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
