@@ -43,11 +43,7 @@ class Update:
 
 
 def along(value: Any, tensor: Tensor) -> Any:
-    """Return a number as it is, and one for each client in the shape that goes with the tensor.
-
-    >>> along(torch.ones(2), torch.zeros(2, 3, 4)).shape, along(0.5, torch.zeros(2))
-    (torch.Size([2, 1, 1]), 0.5)
-    """
+    """Return a number as it is, and one for each client in the shape that goes with the tensor."""
     return value.view(-1, *[1] * (tensor.dim() - 1)) if isinstance(value, Tensor) else value
 
 

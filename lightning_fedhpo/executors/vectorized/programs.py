@@ -40,8 +40,8 @@ def first_line(error: BaseException) -> str:
 class Programs:
     """Traces a module's steps for every shape once, and keeps the programs.
 
-    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None where no optimizer has
-    it. Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own.
+    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None where it is in none.
+    Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own.
     """
 
     steps: Mapping[str, ExampleStep]
