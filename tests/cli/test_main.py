@@ -148,7 +148,7 @@ def test_ctrl_c_in_the_final_test_says_how_to_go_on(
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lightning_fedhpo.cli.main.evaluated", interrupted)
+    monkeypatch.setattr("lightning_fedhpo.loop.FederatedLoop.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(configured(tmp_path))
     said = capsys.readouterr().out.strip().splitlines()
