@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from operator import getitem, setitem
 from typing import Any
 
 import torch
@@ -15,6 +16,16 @@ from lightning_fedhpo.arguments import number
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
+Check = Callable[[Any], Any]
+"""Returns a value as it is held, or raises where it cannot be meant."""
+Place = tuple[Callable[[Any], None], Callable[[], Any]]
+"""Writes a value, and reads it."""
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True)
 class Target:
     """A place a value is written to and read from."""
@@ -23,35 +34,37 @@ class Target:
     read: Callable[[], Any]
     where: str
     restore: Callable[[], None] | None = None
-    """Puts the author's values back; None where a rewind of optimizers and local loop does it."""
+    """Puts the author's values back; None where a rewind of the optimizers does it."""
     assign: Callable[[Any], Callable[[], None]] | None = None
     """Where the module itself reads the value: writes whatever it is given, unchecked, and returns what undoes it."""
-    rounded: Callable[[Any], Any] = lambda value: value
+    rounded: Check = _any
     """Returns what is held of a value: a tensor has its own digits."""
+
+
+def _of_module(places: list[Place], where: str, check: Check = _any, rounded: Check = _any) -> Target:
+    def held() -> list[Any]:
+        return [read() for _, read in places]
+
+    def put(values: list[Any]) -> None:
+        for (write, _), value in zip(places, values, strict=True):
+            write(value)
+
+    def assign(value: Any) -> Callable[[], None]:
+        former = held()
+        put([value] * len(places))
+        return partial(put, former)
+
+    def write(value: Any) -> None:
+        put([check(value)] * len(places))
+
+    return Target(write, places[0][1], where, partial(put, held()), assign, rounded)
 
 
 def dropout_target(module: nn.Module) -> Target | None:
     """Return the module's dropout layers as one target, None where it has none."""
-    layers = dropouts(module)
-    if not layers:
-        return None
-
-    def held() -> list[Any]:
-        return [getattr(layer, attribute) for layer, attribute in layers]
-
-    def put(values: list[Any]) -> None:
-        for (layer, attribute), value in zip(layers, values, strict=True):
-            setattr(layer, attribute, value)
-
-    def assign(value: Any) -> Callable[[], None]:
-        former = held()
-        put([value] * len(layers))
-        return partial(put, former)
-
-    def write(value: Any) -> None:
-        assign(number("dropout", value, 0, 1))
-
-    return Target(write, lambda: held()[0], f"{len(layers)} dropout layers", partial(put, held()), assign)
+    places: list[Place] = [(partial(setattr, *place), partial(getattr, *place)) for place in dropouts(module)]
+    check = partial(number, "dropout", low=0, high=1)
+    return _of_module(places, f"{len(places)} dropout layers", check) if places else None
 
 
 def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
@@ -80,27 +93,19 @@ def attribute_target(module: nn.Module, path: str) -> Target:
     held = _step(owner, last, path)
     if isinstance(held, nn.Parameter):
         raise ValueError(f"{path!r} is a trained parameter, not a hyperparameter: training would overwrite it.")
+    rounded = _any
     if isinstance(held, torch.Tensor):
         if held.numel() != 1:
             raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
-        tensor = held
-        target = _restoring(lambda value: _fill(tensor, value), tensor.item, path)
-        if not tensor.is_floating_point():
-            return target
-        return replace(target, rounded=lambda value: torch.tensor(value, dtype=tensor.dtype).item())
-    if isinstance(owner, MutableMapping | list):
-        slot: Any = int(last) if isinstance(owner, list) else last
-        return _restoring(lambda value: owner.__setitem__(slot, value), lambda: owner[slot], path)
-    return _restoring(lambda value: setattr(owner, last, value), lambda: getattr(owner, last), path)
-
-
-def _restoring(write: Callable[[Any], None], read: Callable[[], Any], path: str) -> Target:
-    def assign(value: Any) -> Callable[[], None]:
-        former = read()
-        write(value)
-        return partial(write, former)
-
-    return Target(write, read, f"`{path}`", partial(write, read()), assign)
+        place: Place = partial(_fill, held), held.item
+        if held.is_floating_point():
+            rounded = partial(_rounded, held.dtype)
+    elif isinstance(owner, MutableMapping | list):
+        slot = int(last) if isinstance(owner, list) else last
+        place = partial(setitem, owner, slot), partial(getitem, owner, slot)
+    else:
+        place = partial(setattr, owner, last), partial(getattr, owner, last)
+    return _of_module([place], f"`{path}`", rounded=rounded)
 
 
 def _step(owner: Any, name: str, path: str) -> Any:
@@ -114,17 +119,17 @@ def _step(owner: Any, name: str, path: str) -> Any:
     elif hasattr(owner, name):
         return getattr(owner, name)
     else:
-        there = sorted(
-            key
-            for key in {*vars(owner), *(vars(owner).get("_modules") or ()), *(vars(owner).get("_buffers") or ())}
-            if not key.startswith("_")
-        )
+        there = sorted(key for key in {*dir(owner)} - {*dir(type(owner))} if not key.startswith("_"))
     raise ValueError(
         f"hyperparameter {path!r} reaches nothing: {type(owner).__name__} has no {name!r}, it has "
         f"{', '.join(there) or 'nothing'}."
     )
 
 
+@torch.no_grad()
 def _fill(tensor: torch.Tensor, value: Any) -> None:
-    with torch.no_grad():
-        tensor.fill_(value)
+    tensor.fill_(value)
+
+
+def _rounded(dtype: torch.dtype, value: Any) -> Any:
+    return torch.tensor(value, dtype=dtype).item()

@@ -16,15 +16,17 @@ optimizers in order, and goes over ``lr``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from operator import setitem
 from typing import Any
 
 from torch import nn
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
 from lightning_fedhpo.binding import lr_schedules
-from lightning_fedhpo.binding.attributes import Target, attribute_target, dropout_target, dropouts
-from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, portion, shared
+from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
+from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, shared
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.types import Config
 
@@ -47,11 +49,7 @@ class LocalSettings:
 class Binding:
     """Connects hyperparameter names with a module, its optimizers and the local loop, for a whole run.
 
-    Args:
-        module: The module that trains.
-        optimizers: What local training uses.
-        settings: The local loop's own values, which are also the defaults.
-        names: The names to bind, all at once, before the first round.
+    ``settings`` are the local loop's own values, which are also the defaults.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class Binding:
         if DECAY in names and not {group_of(name)[0] for name in names} & set(RATES):
             names.append("lr")
         self.settings = settings
-        self._defaults = replace(settings, algorithm=dict(settings.algorithm))
         self._local = optimizers
         self._optimizers = optimizers.optimizers
         self._schedulers = optimizers.schedulers
@@ -99,10 +96,6 @@ class Binding:
         also where nobody tunes them.
         """
         self._local.rewind()
-        self.settings.epochs = self._defaults.epochs
-        self.settings.batch_size = self._defaults.batch_size
-        self.settings.decay = self._defaults.decay
-        self.settings.algorithm.update(self._defaults.algorithm)
         used = {}
         for name in self._order:
             target = self._targets[name]
@@ -116,9 +109,7 @@ class Binding:
                     f"hyperparameter {name!r} was set to {config[name]!r}, but {target.where} holds {held!r}: it would "
                     "not take effect. Bind another name, or make the attribute keep what is assigned to it."
                 )
-        for name, read in self._reported.items():
-            used[name] = read()
-        return used
+        return used | {name: read() for name, read in self._reported.items()}
 
     def in_force(self, config: Config) -> dict[str, Any]:
         """Return what :meth:`apply` would, without setting anything."""
@@ -145,12 +136,12 @@ class Binding:
 
     def _resolve(self, name: str) -> Target:
         if name in LOOP:
-            return self._loop_target(name)
+            return _setting(vars(self.settings), name, "the local loop", partial(_count, name))
         if name == DECAY:
-            return self._decay_target()
+            check = partial(number, DECAY, low=0, below=1, why="lr_t = lr * (1 - decay)**t")
+            return _setting(vars(self.settings), name, "the local loop", check)
         if name in self.settings.algorithm:
-            values = self.settings.algorithm
-            return Target(lambda value: values.__setitem__(name, value), lambda: values[name], "the algorithm")
+            return _setting(self.settings.algorithm, name, "the algorithm")
         target = self._group_target(name) or (dropout_target(self._module) if name == "dropout" else None)
         is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
         target = target or (attribute_target(self._module, name) if "." in name and is_path else None)
@@ -171,32 +162,14 @@ class Binding:
             "or `hparams.<name>`."
         )
 
-    def _loop_target(self, name: str) -> Target:
-        settings = self.settings
-
-        def write(value: Any) -> None:
-            if is_number(value) and is_finite(value) and value == int(value):
-                value = int(value)  # a tuner may compute with whole numbers as floats
-            setattr(settings, name, whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST))
-
-        return Target(write, lambda: getattr(settings, name), "the local loop")
-
-    def _decay_target(self) -> Target:
-        def write(value: Any) -> None:
-            if not is_number(value) or not 0 <= value < 1:
-                raise ValueError(f"`decay` must be in [0, 1), got {value!r}: lr_t = lr * (1 - decay)**t.")
-            self.settings.decay = value
-
-        return Target(write, lambda: self.settings.decay, "the local loop")
-
     def _group_target(self, name: str) -> Target | None:
-        general, number = group_of(name)
+        general, group_number = group_of(name)
         key = "betas" if general in BETAS else general
         highest = lr_schedules.highest_rate(self._schedulers) if name == "max_lr" else None
         if highest is not None:
             write, read = highest
             return Target(lambda value: write(checked(name, value)), read, "the schedule's highest learning rate")
-        groups = shared(self._optimizers, self._groups, general, number)
+        groups = shared(self._optimizers, self._groups, general, group_number)
         if not groups:
             return None
         lr_schedules.check_not_cycled(key, general, self._schedulers)
@@ -204,20 +177,24 @@ class Binding:
             base, read = lr_schedules.base_rate(groups, self._schedulers)
             return Target(lambda value: base(checked(name, value)), read, "the schedulers' base learning rate")
         reference = next(group for group, share in groups if share == 1.0)
-        place = f"the optimizer's {key!r}" + ("" if number is None else f" in group {number}")
-        if general in BETAS:
-            at = BETAS[general]
-
-            def write_beta(value: Any) -> None:
-                for group, share in groups:
-                    betas = list(group["betas"])
-                    betas[at] = portion(checked(general, value), share)
-                    group["betas"] = tuple(betas)
-
-            return Target(write_beta, lambda: reference["betas"][at], place)
+        where = f"the optimizer's {key!r}" + ("" if group_number is None else f" in group {group_number}")
+        at = BETAS.get(general)
 
         def write_key(value: Any) -> None:
+            value = checked(general, value)
             for group, share in groups:
-                group[key] = portion(checked(general, value), share)
+                own = value if share == 1.0 else value * share  # a value that is no number has no other share
+                group[key] = own if at is None else tuple(own if at == n else beta for n, beta in enumerate(group[key]))
 
-        return Target(write_key, lambda: reference[key], place)
+        return Target(write_key, lambda: reference[key] if at is None else reference[key][at], where)
+
+
+def _count(name: str, value: Any) -> int:
+    if is_number(value) and is_finite(value) and value == int(value):
+        value = int(value)  # a tuner may compute with whole numbers as floats
+    return whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST)
+
+
+def _setting(values: dict[str, Any], name: str, where: str, check: Check = lambda value: value) -> Target:
+    put = partial(setitem, values, name)
+    return Target(lambda value: put(check(value)), lambda: values[name], where, partial(put, values[name]))

@@ -31,11 +31,10 @@ def decayed(lr: float, decay: float, rounds: int) -> float:
 def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
     """Return access to the rate that schedules start from."""
     nested = list(flattened(schedulers))
-    owners = [type(scheduler).__name__ for scheduler in nested if isinstance(scheduler, OneCycleLR | CyclicLR)]
-    if owners:
+    if cycles := _cycles(nested):
         raise ValueError(
-            f"hyperparameter 'lr' would not take effect: {owners[0]} replaces the learning rate by its own. Bind "
-            "'max_lr' instead, or use another scheduler."
+            f"hyperparameter 'lr' would not take effect: {type(cycles[0]).__name__} replaces the learning rate by its "
+            "own. Bind 'max_lr' instead, or use another scheduler."
         )
     # A schedule's factor at step 0: below one for a warm-up.
     factors = [group["lr"] / group["initial_lr"] if group.get("initial_lr") else 1.0 for group, _ in groups]
@@ -69,7 +68,7 @@ def base_rate(groups: Groups, schedulers: Iterable[Any]) -> Access:
 
 def highest_rate(schedulers: Iterable[Any]) -> Access | None:
     """Return access to ``max_lr`` of the schedules that have one, None where there is none."""
-    cycles = [scheduler for scheduler in flattened(schedulers) if isinstance(scheduler, OneCycleLR | CyclicLR)]
+    cycles = _cycles(flattened(schedulers))
     if not cycles:
         return None
     own = [rate for cycle in cycles for rate in _highest(cycle)]
@@ -89,6 +88,10 @@ def highest_rate(schedulers: Iterable[Any]) -> Access | None:
     return write, lambda: _highest(cycles[0])[0]
 
 
+def _cycles(schedulers: Iterable[Any]) -> list[OneCycleLR | CyclicLR]:
+    return [scheduler for scheduler in schedulers if isinstance(scheduler, OneCycleLR | CyclicLR)]
+
+
 def _highest(cycle: OneCycleLR | CyclicLR) -> list[Any]:
     if isinstance(cycle, CyclicLR):
         return list(cycle.max_lrs)
@@ -97,14 +100,13 @@ def _highest(cycle: OneCycleLR | CyclicLR) -> list[Any]:
 
 def check_not_cycled(key: str, name: str, schedulers: Iterable[Any]) -> None:
     """Refuse a hyperparameter that a schedule writes over at every step, as a cycle does with the momentum."""
-    for scheduler in flattened(schedulers):
-        if isinstance(scheduler, OneCycleLR | CyclicLR) and getattr(scheduler, "cycle_momentum", False):
-            written = "betas" if getattr(scheduler, "use_beta1", False) else "momentum"
-            if key == written and name != "beta2":
-                raise ValueError(
-                    f"hyperparameter {name!r} would not take effect: {type(scheduler).__name__} replaces it by its own "
-                    "at every step. Build the schedule with cycle_momentum=False, or leave it out of the space."
-                )
+    for cycle in _cycles(flattened(schedulers)):
+        written = "betas" if getattr(cycle, "use_beta1", False) else "momentum"
+        if getattr(cycle, "cycle_momentum", False) and key == written and name != "beta2":
+            raise ValueError(
+                f"hyperparameter {name!r} would not take effect: {type(cycle).__name__} replaces it by its own at "
+                "every step. Build the schedule with cycle_momentum=False, or leave it out of the space."
+            )
 
 
 def flattened(schedulers: Iterable[Any]) -> Iterable[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from lightning_fedhpo.arguments import number
+from lightning_fedhpo.arguments import is_number, number
 
 BETAS = {"beta1": 0, "beta2": 1}
 """Names of the two values of ``betas``."""
@@ -22,11 +22,7 @@ def shared(
 ) -> list[tuple[dict[str, Any], float]]:
     """Return the groups that a name reaches, each with its share of the value.
 
-    Args:
-        optimizers: Their groups are those that training uses.
-        own: The groups of each as their author made them.
-        name: The option, or one of the two betas.
-        number: The one group that is meant, counted over all optimizers; None for all.
+    ``own`` are the groups as their author made them, ``number`` is the one that is meant, or None for all.
     """
     key = "betas" if name in BETAS else name
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -56,8 +52,7 @@ def _own_rate(group: Mapping[str, Any], name: str) -> float:
     if name in BETAS:
         return float(group["betas"][BETAS[name]])
     value = group.get("initial_lr", group["lr"]) if name == "lr" else group[name]
-    is_number = isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool)
-    return float(value) if is_number else 1.0
+    return float(value) if is_number(value) or isinstance(value, torch.Tensor) else 1.0
 
 
 def _share(name: str, own: float, first: float) -> float:
@@ -65,11 +60,6 @@ def _share(name: str, own: float, first: float) -> float:
     if not first or own == first:
         return 1.0
     return own / first if name in _AMOUNTS or not own else 1.0
-
-
-def portion(value: Any, share: float) -> Any:
-    """Return a group's portion of a value."""
-    return value if share == 1.0 else value * share  # a value that is no number has no other share
 
 
 def checked(name: str, value: Any) -> Any:

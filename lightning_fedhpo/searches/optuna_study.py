@@ -73,13 +73,7 @@ def ask(
 ) -> list[dict[str, Any]]:
     """Return points to try next, proposed together. Optuna sees ordered options as integers, others as categories.
 
-    Args:
-        dimensions: The dimensions of a point, by name.
-        tried: Points and their losses. A loss that is not finite is reported as failed.
-        count: The number of points.
-        sampler: ``"gp"``, Gaussian processes, or ``"tpe"``, tree-structured Parzen estimators.
-        startup: Points are drawn at random until so many have a finite loss.
-        seed: The seed of all draws.
+    A loss that is not finite is reported as failed. Points are drawn at random until ``startup`` losses are finite.
 
     Example:
         >>> known = [({"lr": rate}, abs(rate - 0.3)) for rate in (0.0, 0.2, 0.6, 1.0)]

@@ -55,17 +55,13 @@ class Choice(Dimension[Value]):
         first = islice(options, MOST_OPTIONS + 1)
         plain = tuple(option.item() if isinstance(option, np.generic) else option for option in first)
         if len(plain) > MOST_OPTIONS:
-            raise ValueError(
-                f"Choice has at most {MOST_OPTIONS} options, got more: take an Int, a Float, or a coarser list."
-            )
+            raise ValueError(f"Choice has at most {MOST_OPTIONS} options, got more: take an Int or a Float.")
         if not plain:
             raise ValueError("Choice must have at least one option, got none: to keep a default, drop the whole entry.")
         seen = set()
         for option in plain:
             if not isinstance(option, _PLAIN):
-                raise TypeError(
-                    f"An option of Choice must be a number, text, true, false or none, got {shown(option)}."
-                )
+                raise TypeError(f"An option of Choice is a number, text, true, false or none, got {shown(option)}.")
             if is_number(option) and not is_finite(option):
                 raise ValueError(f"A number among the options of Choice must be finite, got {shown(option)}.")
             if (isinstance(option, bool), option) in seen:

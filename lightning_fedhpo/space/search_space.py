@@ -113,10 +113,9 @@ class SearchSpace:
         unknown = [name for name in config if name not in dimensions]
         missing = [name for name in dimensions if name not in config]
         if unknown or missing:
-            wrong = " and ".join(
-                f"{what} {names}" for what, names in (("unknown", unknown), ("missing", missing)) if names
-            )
-            raise ValueError(f"A {part} config must have exactly the names {list(dimensions)}, got {wrong}.")
+            wrong = [f"{what} {names}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
+            expected = list(dimensions)
+            raise ValueError(f"A {part} config must have exactly the names {expected}, got {' and '.join(wrong)}.")
 
     def contains(self, config: Mapping[str, Any], part: Part = "client") -> bool:
         """Say whether the config is a point of the part: all its names, no other, and every value inside."""
@@ -155,11 +154,9 @@ class SearchSpace:
     def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
         """Return a hyperparameter's smallest and largest value (of texts the first and last), None where it has one."""
         dimension_ = self.part(part)[name]
-        if isinstance(dimension_, Choice):
-            options = dimension_.options
-            values = sorted(options) if all(map(is_number, options)) else options  # type: ignore[type-var]  # numbers
-        else:
-            values = dimension_.grid(2)
+        values: list[Any] = list(dimension_.options) if isinstance(dimension_, Choice) else dimension_.grid(2)
+        if all(map(is_number, values)):
+            values.sort()
         return None if len(values) == 1 else (values[0], values[-1])
 
     def edges(self, name: str, part: Part = "client") -> list[Value]:
@@ -181,9 +178,7 @@ class SearchSpace:
                 for name, dimension_ in other.part(part).items():
                     if not override and found.get(name, dimension_) != dimension_:
                         both = f"{found[name]!r} and {dimension_!r} for {part}.{name}"
-                        raise ValueError(
-                            f"A name has one dimension, got {both}: drop one, or merge with override=True."
-                        )
+                        raise ValueError(f"A name has one dimension, got {both}: drop one, or set override=True.")
                     found[name] = dimension_
         return SearchSpace(parts["client"], parts["server"])
 

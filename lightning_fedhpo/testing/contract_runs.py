@@ -155,9 +155,7 @@ def plain(value: Any) -> Any:
 
 def generators() -> dict[str, Any]:
     """Return the states of the global generators."""
-    numpy: Any = np.random.get_state(legacy=False)["state"]
-    own = numpy["key"].tobytes(), numpy["pos"]
-    return {"torch": plain(torch.get_rng_state()), "numpy": own, "Python": random.getstate()}
+    return {"torch": plain(torch.get_rng_state()), "numpy": plain(np.random.get_state()), "Python": random.getstate()}
 
 
 class _Spoils(Callback):

@@ -35,14 +35,7 @@ Kind = TypeVar("Kind", bound=Subject)
 
 SEQUENTIAL = Sequential()
 _SCHEDULE = [{"server": {"lr": 1 / number}, "client": {"lr": 0.2 / number, "momentum": 0.5}} for number in (1, 2, 3, 4)]
-_SETTINGS: Mapping[str, Any] = {
-    "trajectory": _SCHEDULE,
-    "configs": 4,
-    "budget": 8,
-    "max_rounds": 4,
-    "eta": 2,
-    "eliminations": 2,
-}
+_SIZES = {"configs": 4, "budget": 8, "max_rounds": 4, "eta": 2, "eliminations": 2}
 
 
 def toy_instance(kind: Callable[..., Kind]) -> Kind:
@@ -52,7 +45,8 @@ def toy_instance(kind: Callable[..., Kind]) -> Kind:
     >>> toy_instance(FedEx).client_names
     ('lr', 'momentum', 'batch_size', 'epochs')
     """
-    known = {"space": toy_choices() if getattr(kind, "lists_values", False) else toy_space(), **_SETTINGS}
+    space = toy_choices() if getattr(kind, "lists_values", False) else toy_space()
+    known: dict[str, Any] = {"space": space, "trajectory": _SCHEDULE, **_SIZES}
     parameters = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in known.items() if name in parameters})
 

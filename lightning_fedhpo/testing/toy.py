@@ -78,15 +78,8 @@ def toy_data(clients: int = 8, examples: int = 240, batch_size: int = 8, **optio
 
 def quiet_trainer(rounds: int, *callbacks: Any, **options: Any) -> Trainer:
     """Return a Trainer for tests: on the CPU, without files and bars unless asked for."""
-    quiet: dict[str, Any] = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-    }
+    quiet: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "logger": False, "num_sanity_val_steps": 0}
+    quiet |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     return Trainer(max_epochs=rounds, callbacks=list(callbacks), **(quiet | options))
 
 

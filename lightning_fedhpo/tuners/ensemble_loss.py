@@ -82,12 +82,7 @@ def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> It
 
 
 class LossRecorder(Recorder):
-    """Collects what is logged, and differentiates one loss with respect to some weights, batch by batch.
-
-    Args:
-        loss: The name under which the loss is logged or returned.
-        weights: The weights of the derivative.
-    """
+    """Collects what is logged, and differentiates the loss of a name with respect to some weights, batch by batch."""
 
     def __init__(self, loss: str, weights: Tensor) -> None:
         super().__init__([])

@@ -112,9 +112,8 @@ class FedPop(Tuner):
                 f"`interval` must be within the run, got {self.interval} with arms of {plan.rounds} rounds: no arm "
                 "would ever be replaced. Shorten it, or give a part such as interval=0.1."
             )
-        compared = {"g": ("arms", plan.arms), "l": ("of a cohort's places", plan.cohort)}
-        for level, (what, count) in [(level, compared[level]) for level in self.levels]:
-            if count is not None and count < self.rho:
+        for level, what, count in (("g", "arms", plan.arms), ("l", "of a cohort's places", plan.cohort)):
+            if level in self.levels and count is not None and count < self.rho:
                 rank_zero_warn(
                     f"FedPop(rho={self.rho}) replaces one of {self.rho} {what}, and the run has {count}: none will be "
                     f"replaced. Take more of them, or leave level {level!r} out."

@@ -127,16 +127,17 @@ class FedTune(Tuner):
                 'parameters or state of the client\'s own (`local=`) has one for each client: use "one-hot".'
             )
         validation = plan.server if self.credit == "server" else plan.pooled_validation()
-        if validation is None:
-            what = (
+        if validation is None and self.credit == "server":
+            raise MisconfigurationException(
                 "FedTune takes credits from the server's validation examples, of which this run has none: pass "
-                "FederatedLoop(server_data=...), hold a part out by FederatedData(..., server_fraction=0.1), or take "
-                'them from the clients\' own by FedTune(credit="federated")'
-                if self.credit == "server"
-                else 'FedTune(credit="federated") takes credits from clients\' validation examples, and no client has '
-                "any: raise the second of `fractions`"
+                "FederatedLoop(server_data=...) or FederatedData(..., server_fraction=0.1), or take them from the "
+                'clients\' own by FedTune(credit="federated").'
             )
-            raise MisconfigurationException(f"{what}.")
+        if validation is None:
+            raise MisconfigurationException(
+                'FedTune(credit="federated") takes credits from clients\' validation examples, and no client has any: '
+                "raise the second of `fractions`."
+            )
         self._clients, self._monitor = plan.clients, self.loss or plan.monitor
         self.models_received = plan.clients - 1 if self.credit == "federated" else 0
         self._sign = plan.sign if self.loss is None else 1.0
