@@ -88,11 +88,9 @@ def surroundings(**environment: str) -> dict[str, str]:
 
 def process(*arguments: str, cwd: Path, timeout: int = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python."""
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    options: dict[str, Any] = {"cwd": cwd, "env": surroundings(**environment), "timeout": timeout}
     command = [sys.executable, "-W", "ignore", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.arguments import number, shown
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
-from lightning_fedhpo.testing import toy_tensors
+from lightning_fedhpo.testing import toy_data, toy_tensors
 from lightning_fedhpo.tuners import FedEx, Fixed
 
 SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
@@ -105,6 +105,7 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
         (lambda: Choice(range(10**9)), ValueError, "Choice has at most 10000 options"),
         (lambda: data.synthetic_classification(10**9), ValueError, "at most 1000000000 numbers.*clients=1000000000"),
+        (lambda: toy_data(server_fraction=1), ValueError, r"`server_fraction` must be in \[0, 1\), got 1"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
         (lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"), TypeError, "`collate_fn` must be a f"),
     ],

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch import nn
 
 from lightning_fedhpo import FederatedData, Natural
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.fits import fit, same
+from tests.resume.cases import Stateful
 
 CLIENTS = 4
 
@@ -31,17 +31,8 @@ def _data(*sick: int) -> FederatedData:
 
 def _uneven(*sizes: int) -> FederatedData:
     """Clients of given sizes: of two examples one trains and the other tests, none is left for validation."""
-    return FederatedData(
-        toy_tensors(sum(sizes)), Natural(torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))), batch_size=8
-    )
-
-
-class Normed(ToyModule):
-    """With batch-norm statistics, which a client's nan could spread through as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.BatchNorm1d(6), *self.net)
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return FederatedData(toy_tensors(sum(sizes)), Natural(owner), batch_size=8)
 
 
 class Without(FedAvg):
@@ -53,10 +44,10 @@ class Without(FedAvg):
 
 def test_a_client_with_nan_is_left_out_and_the_result_is_that_of_the_others() -> None:
     with pytest.warns(UserWarning, match=r"1 of 4 clients of round \d .*\(clients 2\)"):
-        fed, _, module = fit(2, module=Normed(), data=_data(2), cohort=CLIENTS, algorithm=FedAvg(momentum=0.5))
+        fed, _, module = fit(2, module=Stateful(), data=_data(2), cohort=CLIENTS, algorithm=FedAvg(momentum=0.5))
     assert fed.result.history["dropped"] == [1, 1]
     assert all(math.isfinite(score) for score in fed.result.arms[0]["scores"])
-    others = fit(2, module=Normed(), data=_data(), cohort=CLIENTS, algorithm=Without(momentum=0.5))[2]
+    others = fit(2, module=Stateful(), data=_data(), cohort=CLIENTS, algorithm=Without(momentum=0.5))[2]
     assert same(module, others)
 
 

@@ -11,8 +11,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import FedEx, Float, Iid, SearchSpace, SuccessiveHalving
-from lightning_fedhpo.data import FederatedData
+from lightning_fedhpo import FedEx, Float, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
 from tests.fits import fit
@@ -35,8 +34,14 @@ class ByHand(Callback):
         self.seen.append(float(trainer.callback_metrics["val_loss"]))
 
 
-@pytest.mark.parametrize("executor", ["sequential", Vectorized(compile=False)])
-@pytest.mark.parametrize("given", [OTHERS, TensorDataset(*OTHERS), DataLoader(TensorDataset(*OTHERS), batch_size=7)])
+@pytest.mark.parametrize(
+    ("given", "executor"),
+    [
+        (OTHERS, Vectorized(compile=False)),
+        (TensorDataset(*OTHERS), "sequential"),
+        (DataLoader(TensorDataset(*OTHERS), batch_size=7), "sequential"),
+    ],
+)
 def test_the_score_is_that_of_the_new_global_model(given: Any, executor: Any) -> None:
     by_hand = ByHand(*OTHERS)
     fed, _, _ = fit(3, by_hand, module=ToyModule(dropout=0.2), target="server", server_data=given, executor=executor)
@@ -96,8 +101,3 @@ def test_clients_need_no_validation_examples() -> None:
 def test_what_cannot_be_is_found_before_the_first_round(options: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         fit(1, data=toy_data(fractions=(1.0, 0.0, 0.0)), **options)
-
-
-def test_fractions_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"`server_fraction` must be in \[0, 1\), got 1"):
-        FederatedData(OTHERS, Iid(2), server_fraction=1)
