@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.resume.cases import CASES
-from tests.resume.killing import KILLED, SEARCHED
+from tests.resume.killing import CASE
 from tests.runs import process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where every case was run, killed and resumed."""
+    """Where the case was run, killed and resumed."""
     path = tmp_path_factory.mktemp("killed")
     quiet = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     done = process("-m", "tests.resume.killing", str(path), cwd=ROOT, timeout=300, **quiet)
@@ -31,18 +31,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", KILLED)
-def test_a_killed_run_resumes_bitwise(name: str, folder: Path) -> None:
-    resumed, expected = (
-        json.loads((place / "outcome.json").read_text()) for place in (folder / name, folder / name / "whole")
-    )
+def test_a_killed_run_resumes_bitwise(folder: Path) -> None:
+    resumed, expected = (json.loads((place / "outcome.json").read_text()) for place in (folder, folder / "whole"))
     assert [part for part in expected if resumed[part] != expected[part]] == []
 
 
 def test_the_curve_in_wandb_is_whole(folder: Path) -> None:
-    ours = _curve(offline.files(folder / SEARCHED / "wandb")[-1])
-    assert [row["round"] for row in ours] == list(range(CASES[SEARCHED].rounds))
-    assert ours == _curve(offline.files(folder / SEARCHED / "whole")[-1])
+    ours = _curve(offline.files(folder / "wandb")[-1])
+    assert [row["round"] for row in ours] == list(range(CASES[CASE].rounds))
+    assert ours == _curve(offline.files(folder / "whole")[-1])
 
 
 def _curve(path: Path) -> list[dict[str, Any]]:
