@@ -9,7 +9,6 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 
 from lightning_fedhpo import Choice, FederatedData, Float, Iid, RandomSearch, SearchSpace
 from lightning_fedhpo.testing import toy_tensors
@@ -106,19 +105,6 @@ class Unrolled(Net):
         return state
 
 
-class Items(Dataset[Any]):
-    """Examples that are fetched one by one."""
-
-    def __init__(self) -> None:
-        self.x, self.targets = toy_tensors(100)
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, place: int) -> Any:
-        return self.x[place], self.targets[place]
-
-
 class Watches(Callback):
     def on_train_batch_start(self, *arguments: Any) -> None:
         pass
@@ -163,4 +149,5 @@ def test_what_cannot_be_batched_runs_one_after_another_and_says_why(reason: str)
 
 def test_a_data_set_that_is_not_made_of_tensors_runs_one_after_another() -> None:
     with pytest.warns(UserWarning, match="not made of tensors"):
-        run(PLAIN, Net(), data=FederatedData(Items(), Iid(4), batch_size=8))
+        examples = list(zip(*toy_tensors(100), strict=True))
+        run(PLAIN, Net(), data=FederatedData(examples, Iid(4), batch_size=8))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import Subset
 
 from lightning_fedhpo import FederatedData, Iid
 from tests.modules.zoo.base import Case, Plain
@@ -35,7 +35,7 @@ def tensors(clients: int = 1) -> FederatedData:
 
 
 def one_tensor(clients: int = 1) -> FederatedData:
-    return federation(Items([x for x in toy_tensors()[0]]), clients)
+    return federation(Subset(toy_tensors()[0], range(EXAMPLES)), clients)
 
 
 def by_name(clients: int = 1) -> FederatedData:
@@ -43,27 +43,16 @@ def by_name(clients: int = 1) -> FederatedData:
     return federation({"features": x, "label": y}, clients)
 
 
-class Items(Dataset[Any]):
-    def __init__(self, items: list[Any]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.items[index]
-
-
 def nested(clients: int = 1) -> FederatedData:
     pairs = zip(*toy_tensors(), strict=True)
     items = [{"inputs": (x[:3], {"rest": x[3:]}), "y": int(y), "name": "a"} for x, y in pairs]
-    return federation(Items(items), clients)
+    return federation(items, clients)
 
 
 def ragged(clients: int = 1) -> FederatedData:
     """Return sequences of different lengths, packed by the data set's own function."""
     items = [(x[: 1 + i % 6, None], y) for i, (x, y) in enumerate(zip(*toy_tensors(), strict=True))]
-    return federation(Items(items), clients, collate_fn=packed)
+    return federation(items, clients, collate_fn=packed)
 
 
 def packed(examples: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from tests.modules.zoo.base import Case, Plain
-from tests.modules.zoo.optimizers import watching_validation
+from tests.modules.zoo.optimizers import plateau
 
 
 class Metrics(Plain):
@@ -105,7 +105,7 @@ class MetricsWatched(Metrics):
     """Has metric objects, and a schedule that validates in the middle of training."""
 
     def configure_optimizers(self) -> Any:
-        return watching_validation(self)
+        return plateau(self, "val_loss")
 
 
 class Unlisted(Metric):
