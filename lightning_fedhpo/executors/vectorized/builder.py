@@ -47,8 +47,7 @@ def vectorized(
         early: dict[int, ClientResult] = {}
         with sequential.briefly():
             final = batched.run(jobs, arms, context, range(len(jobs)), early)
-        first = [early[place] for place in range(len(jobs))]
-        if not compare(batched, first, final, arms, context, LATER if proved else 1.0):
+        if not compare(batched, early, final, arms, context, LATER if proved else 1.0):
             raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
     except CannotBatchError:
         raise

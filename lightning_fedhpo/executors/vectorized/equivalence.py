@@ -42,7 +42,7 @@ def is_compared(number: int) -> bool:
 
 def compare(
     batched: BatchedJobs,
-    early: Sequence[ClientResult],
+    early: Mapping[int, ClientResult],
     final: Sequence[ClientResult],
     arms: Mapping[int, Arm],
     context: RoundContext,
@@ -59,8 +59,8 @@ def compare(
     allowed, begun = slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE), slack > 1.0
     found = False
     batched.sequential.clean(context.round)
-    for ours, end in zip(early, final, strict=True):
-        arm = arms[ours.job.arm]
+    for place, ours in early.items():
+        arm, end = arms[ours.job.arm], final[place]
         alone = _alone(batched, end, arm, context)
         if alone.error is not None or not (alone.finite or ours.finite):
             continue

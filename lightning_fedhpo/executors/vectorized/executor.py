@@ -106,7 +106,7 @@ class VectorizedExecutor(Executor):
         chosen = seeding.key(context.seed, seeding.EVALUATION, context.round) % len(wave)
         early: dict[int, ClientResult] = {}
         results = self.batched.run(wave, arms, context, [chosen], early)
-        compare(self.batched, [early[chosen]], [results[chosen]], arms, context, LATER)
+        compare(self.batched, early, results, arms, context, LATER)
         return results
 
 

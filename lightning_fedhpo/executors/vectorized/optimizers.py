@@ -130,11 +130,7 @@ def update_of(optimizer: Optimizer) -> Update | str:
 
 
 def read_options(group: Mapping[str, Any], names: Sequence[str]) -> list[float]:
-    """Return a parameter group's options as numbers.
-
-    >>> read_options({"lr": 0.5, "betas": (0.9, 0.99)}, ("lr", "beta2"))
-    [0.5, 0.99]
-    """
+    """Return a parameter group's options as numbers."""
     betas = {"beta1": 0, "beta2": 1}
     numbers = [float(group["betas"][betas[name]] if name in betas else group[name]) for name in names]
     return [number if math.isfinite(number) else math.nan for number in numbers]

@@ -27,13 +27,7 @@ _METHODS = {"view", "expand", "add_", "sub_", "mul_", "div_", "addcmul_", "addcd
 
 
 def native(module: GraphModule) -> GraphModule:
-    """Return the same operations, called by functions and methods where there are any.
-
-    >>> from lightning_fedhpo.executors.vectorized.graph.trace import trace
-    >>> step = native(trace(lambda x: [x.view(2, 3).mul_(2).sum([0])], [torch.ones(6)]))
-    >>> [node.target for node in step.graph.nodes if node.op == "call_method"], step(torch.ones(6))
-    (['view', 'mul_'], [tensor([4., 4., 4.])])
-    """
+    """Return the same operations, called by functions and methods where there are any."""
     graph = copy.deepcopy(module.graph)
     for node in graph.nodes:
         name = _name(node)
