@@ -37,7 +37,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "aggregation, books, tuner": [(FederatedLoop, "_aggregate"), (FederatedLoop, "end_round")],
     "figures for loggers": [(FederatedLoop, "publish")],
     "checkpoints": [(Trainer, "save_checkpoint")],
-    TESTS: [(command, "evaluated"), (loop, "online_test")],
+    TESTS: [(FederatedLoop, "evaluate"), (loop, "online_test")],
     "tables and the loggers' end": [(command, "write_tables"), (command, "conclude")],
 }
 
