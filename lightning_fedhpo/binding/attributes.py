@@ -15,14 +15,13 @@ from lightning_fedhpo.arguments import number
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
-
 Check = Callable[[Any], Any]
 """Returns a value as it is held, or raises where it cannot be meant."""
 Place = tuple[Callable[[Any], None], Callable[[], Any]]
 """Writes a value, and reads it."""
 
 
-def _any(value: Any) -> Any:
+def _same(value: Any) -> Any:
     return value
 
 
@@ -37,11 +36,11 @@ class Target:
     """Puts the author's values back; None where a rewind of the optimizers does it."""
     assign: Callable[[Any], Callable[[], None]] | None = None
     """Where the module itself reads the value: writes whatever it is given, unchecked, and returns what undoes it."""
-    rounded: Check = _any
+    rounded: Check = _same
     """Returns what is held of a value: a tensor has its own digits."""
 
 
-def _of_module(places: list[Place], where: str, check: Check = _any, rounded: Check = _any) -> Target:
+def _of_module(places: list[Place], where: str, check: Check = _same, rounded: Check = _same) -> Target:
     def held() -> list[Any]:
         return [read() for _, read in places]
 
@@ -93,7 +92,7 @@ def attribute_target(module: nn.Module, path: str) -> Target:
     held = _step(owner, last, path)
     if isinstance(held, nn.Parameter):
         raise ValueError(f"{path!r} is a trained parameter, not a hyperparameter: training would overwrite it.")
-    rounded = _any
+    rounded = _same
     if isinstance(held, torch.Tensor):
         if held.numel() != 1:
             raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")

@@ -38,7 +38,7 @@ RATES = ("lr", "max_lr")
 
 @dataclass
 class LocalSettings:
-    """What the local loop and the algorithm take for one job, and what the module's author set."""
+    """What the local loop and the algorithm take for one job."""
 
     epochs: int = 1
     batch_size: int = 32
