@@ -53,12 +53,9 @@ def write_batches(folder: Path, each: int = 4, test: int = 6) -> Path:
     """Write CIFAR-10's binary batches: five of some photographs each, and a test batch."""
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = photographs(5 * each)
-    parts = [(images[i * each : (i + 1) * each], labels[i * each : (i + 1) * each]) for i in range(5)]
-    names = [f"data_batch_{number}.bin" for number in range(1, 6)]
-    if test:
-        parts.append(photographs(test))
-        names.append("test_batch.bin")
-    for name, (x, y) in zip(names, parts, strict=True):
-        records = b"".join(bytes([label]) + x[i].transpose(2, 0, 1).tobytes() for i, label in enumerate(y.tolist()))
-        (folder / name).write_bytes(records)
+    parts = {f"data_batch_{i + 1}": slice(i * each, (i + 1) * each) for i in range(5)}
+    batches = {name: (images[part], labels[part]) for name, part in parts.items()} | {"test_batch": photographs(test)}
+    for name, batch in batches.items():
+        records = [bytes([label]) + image.transpose(2, 0, 1).tobytes() for image, label in zip(*batch, strict=True)]
+        (folder / f"{name}.bin").write_bytes(b"".join(records))
     return folder

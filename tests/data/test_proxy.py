@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from lightning import LightningDataModule, LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo.data import FederatedData, Iid
+from lightning_fedhpo.data.proxy import TRANSFER_HOOKS
 from lightning_fedhpo.testing import quiet_trainer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -108,6 +110,8 @@ def test_what_the_data_module_knows_is_found() -> None:
         _ = data.num_classes
     assert data.clients == len(data) == 5
     assert data.decode(2) == "class 2 of 4"
+    overridden = [name for name in TRANSFER_HOOKS if is_overridden(name, data)]
+    assert overridden == ["on_after_batch_transfer"], "Lightning checks what hooks a data module has"
     for name in (
         "nowhere",
         "_private",

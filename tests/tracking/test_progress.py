@@ -21,20 +21,15 @@ def test_a_log_file_gets_a_line_with_every_tenth(capsys: pytest.CaptureFixture[s
     assert lines[-1].endswith("0:00:00 to go")
 
 
-def test_a_terminal_has_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, [1, 2, 3, 4]), (1000.0, [1, 4])])
+def test_a_terminal_has_one_line_that_is_rewritten_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, shown: list[int]
+):
     stream = Terminal()
     monkeypatch.setattr(sys, "stdout", stream)
-    toy_run(4, RoundProgress(None, seconds=0.0), executor="sequential")
+    toy_run(4, RoundProgress(None, seconds=seconds), executor="sequential")
     first, text = stream.getvalue().split("\n", 1)
     assert first.startswith("executor: jobs run ")
     assert text.count("\n") == 1 and text.endswith("\n")
-    assert [part.split(",")[0] for part in text.strip().split("\r")] == [f"round {k} of 4" for k in (1, 2, 3, 4)]
+    assert [part.split(",")[0] for part in text.strip().split("\r")] == [f"round {k} of 4" for k in shown]
     assert "None" not in text
-
-
-def test_rounds_that_come_fast_are_not_all_shown_but_the_last_is(monkeypatch: pytest.MonkeyPatch):
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stdout", stream)
-    toy_run(5, RoundProgress("val_loss", seconds=1000.0), executor="sequential")
-    assert [part.split(",")[0] for part in stream.getvalue().strip().split("\r")][-1] == "round 5 of 5"
-    assert stream.getvalue().count("\r") == 2
