@@ -113,9 +113,7 @@ class Programs:
             except Exception as error:
                 self.compiles = False
                 rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
-        program: Program = native(
-            graph
-        ).forward  # if the module itself is called and fails, torch prints all operations
+        program: Program = native(graph).forward  # where a call of the module fails, torch prints its operations
         return program
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
