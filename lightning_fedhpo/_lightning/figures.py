@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from lightning_fedhpo._lightning.hooks import AnyTrainer, replaced
+from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced
 
 if TYPE_CHECKING:
     from lightning_fedhpo.client.step_log import Recorder
@@ -52,6 +51,6 @@ class LoggedValues:
         """Do nothing: a recorder is emptied at the beginning of a pass."""
 
 
-def logging_into(module: LightningModule, log: Callable[..., None]) -> AbstractContextManager[None]:
+def logging_into(module: LightningModule, log: Callable[..., None]) -> Replaced:
     """Lead ``self.log`` elsewhere."""
-    return replaced(module, log=log)
+    return Replaced(module, log=log)

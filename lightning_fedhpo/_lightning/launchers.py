@@ -15,7 +15,7 @@ from lightning.pytorch.strategies.launchers import (
 )
 
 from lightning_fedhpo import processes
-from lightning_fedhpo._lightning.hooks import replaced
+from lightning_fedhpo._lightning.hooks import Replaced
 
 _ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
@@ -52,7 +52,7 @@ def children_run(command: Sequence[str]) -> Iterator[None]:
         "_basic_subprocess_cmd": lambda: list(command),
     }
     try:
-        with replaced(subprocess_script, **commands):
+        with Replaced(subprocess_script, **commands):
             yield
     finally:
         processes.leave()

@@ -14,7 +14,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lightning_fedhpo._lightning.figures import LoggedValues
-from lightning_fedhpo._lightning.hooks import AnyTrainer, inside, overrides, replaced
+from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced, inside, overrides
 
 if TYPE_CHECKING:
     from lightning_fedhpo.client.step_log import Recorder
@@ -57,8 +57,8 @@ def guard_loading(
         after(checkpoint)
 
     guard = ExitStack()
-    guard.enter_context(replaced(strategy, load_checkpoint=partial(read, strategy.load_checkpoint)))
-    guard.enter_context(replaced(module, on_load_checkpoint=guarded))
+    guard.enter_context(Replaced(strategy, load_checkpoint=partial(read, strategy.load_checkpoint)))
+    guard.enter_context(Replaced(module, on_load_checkpoint=guarded))
     return guard.close
 
 
@@ -88,10 +88,10 @@ class ModuleHooks:
         loop, connector = self._trainer.fit_loop.epoch_loop, self._trainer._logger_connector
         log, values = {"log": recorder.log} if self._shadowed else {}, LoggedValues(recorder)
         with (
-            replaced(self._module, _current_fx_name=hook, **log),
-            replaced(connector, _callback_metrics=dict(connector._callback_metrics)),
-            replaced(loop, logged_values=values),  # where Lightning looks while the module trains
-            replaced(loop.val_loop, _results=values),  # and while it validates
+            Replaced(self._module, _current_fx_name=hook, **log),
+            Replaced(connector, _callback_metrics=dict(connector._callback_metrics)),
+            Replaced(loop, logged_values=values),  # where Lightning looks while the module trains
+            Replaced(loop.val_loop, _results=values),  # and while it validates
         ):
             yield
 
@@ -112,7 +112,7 @@ def trainer_unreachable(module: LightningModule, complain: Callable[[str], Excep
     with ExitStack() as stack:
         for child in module.modules():
             if isinstance(child, LightningModule):
-                stack.enter_context(replaced(child, _trainer=_Unreachable(complain)))
+                stack.enter_context(Replaced(child, _trainer=_Unreachable(complain)))
         yield
 
 

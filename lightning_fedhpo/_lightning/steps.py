@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
 
-from lightning_fedhpo._lightning.hooks import AnyTrainer, replaced
+from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.federation import FederatedData
@@ -86,9 +86,9 @@ def local_progress(trainer: AnyTrainer, count: int) -> Iterator[Callable[[int], 
         progress.is_last_batch = done == count
 
     with (
-        replaced(trainer, should_stop=trainer.should_stop),
-        replaced(progress, is_last_batch=progress.is_last_batch),
-        replaced(loop, accumulates=lambda: done % window != 0 and done != count),
+        Replaced(trainer, should_stop=trainer.should_stop),
+        Replaced(progress, is_last_batch=progress.is_last_batch),
+        Replaced(loop, accumulates=lambda: done % window != 0 and done != count),
     ):
         fit.max_batches = count
         try:
@@ -116,7 +116,7 @@ def evaluation_step(trainer: AnyTrainer, module: LightningModule, stage: str) ->
 def evaluating(trainer: AnyTrainer, stage: str) -> Iterator[None]:
     """Show the module the Trainer's stage while a client validates inside a training run."""
     shown = RunningStage.VALIDATING if stage == "validation" else RunningStage.TESTING
-    with replaced(trainer.state, stage=shown), replaced(trainer, should_stop=trainer.should_stop):
+    with Replaced(trainer.state, stage=shown), Replaced(trainer, should_stop=trainer.should_stop):
         yield
 
 
@@ -162,7 +162,7 @@ def fitting(trainer: AnyTrainer, module: LightningModule) -> Iterator[None]:
     module.to(trainer.strategy.root_device)  # where `fit` had it
     module.trainer = trainer
     try:
-        with torch.enable_grad(), replaced(trainer.state, fn=TrainerFn.FITTING, stage=RunningStage.TRAINING):
+        with torch.enable_grad(), Replaced(trainer.state, fn=TrainerFn.FITTING, stage=RunningStage.TRAINING):
             yield
     finally:
         module.to(device)
