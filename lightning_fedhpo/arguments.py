@@ -13,10 +13,8 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-MOST = 10**9
-"""No count of anything is meant to be larger."""
-MOST_EPOCHS = 10**4
-"""A client's local training with more of them would not end."""
+MOST = 10**9  # no count of anything is meant to be larger
+MOST_EPOCHS = 10**4  # a client's training with more of them would not end
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "None"}
 _OTHERS = {Sequence: "a sequence", Mapping: "a mapping", Callable: "a function"}
@@ -52,9 +50,7 @@ def is_scalar(value: object) -> bool:
 def check_kinds(of: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Refuse arguments of another kind than a signature says.
 
-    Args:
-        of: The class or the function that has the signature.
-        given: The arguments by name, such as ``locals()``; what the signature does not have is left alone.
+    ``given`` has the arguments by name, such as ``locals()``; what the signature does not have is left alone.
 
     >>> def train(mode: Literal["min", "max"], verify: bool = True) -> None:
     ...     check_kinds(train, locals())
@@ -71,14 +67,7 @@ def check_kinds(of: Callable[..., Any], given: Mapping[str, Any]) -> None:
 
 
 def whole(name: str, value: object, low: int = 1, high: int = MOST, why: str = "") -> int:
-    """Return a whole number, or raise if it is not one or out of bounds.
-
-    Args:
-        name: What the user calls it.
-        value: What came.
-        low: The smallest that can be meant.
-        high: The largest that can be meant.
-        why: What is wrong with smaller ones.
+    """Return a whole number, or raise if it is not one or out of bounds; ``why`` ends the message of a low one.
 
     >>> whole("eta", 1, low=2, why="with 1 no arm is ever eliminated")
     Traceback (most recent call last):
@@ -103,16 +92,9 @@ def number(
     below: float | None = None,
     why: str = "",
 ) -> float:
-    """Return a finite number, or raise if it is not one or out of bounds.
+    """Return a finite number, or raise if it is not one or out of bounds; ``why`` ends the message.
 
-    Args:
-        name: What the user calls it.
-        value: What came.
-        low: The smallest that can be meant.
-        high: The largest that can be meant.
-        above: A bound that is too small itself.
-        below: A bound that is too large itself.
-        why: What is wrong with others.
+    ``low`` and ``high`` may be taken, ``above`` and ``below`` are too small and too large themselves.
 
     >>> number("lr", 0.5, above=0), number("epsilon", 1, 0, 1)
     (0.5, 1)

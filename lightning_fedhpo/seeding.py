@@ -18,35 +18,21 @@ import numpy as np
 import torch
 
 MOST_SEED = 2**63 - 1
-"""The largest seed."""
 
 # The streams. A number, once given, keeps its meaning: changing one changes every published run.
-PARTITION = 1
-"""Which examples a client owns."""
-SPLIT = 2
-"""Which of a client's examples train, validate and test."""
-COHORT = 3
-"""Which clients take part in a round."""
-BATCHES = 4
-"""The order of a client's training examples."""
-USER = 5
-"""Draws of the user's code while a client trains: dropout, augmentation."""
-SPACE = 6
-"""Configurations drawn from a search space."""
-TUNER = 7
-"""A tuner's choices inside an arm."""
-EVALUATION = 8
-"""Which clients are evaluated, and the fine-tuning that evaluation does."""
-MODEL = 9
-"""Layers that get their weights at the first forward pass."""
-SYNTHETIC = 10
-"""Generated data sets."""
-SERVER = 11
-"""Which training examples are held out for the server."""
-CONFIGS = 12
-"""The configurations that a tuner chooses among."""
-ASKED = 13
-"""Draws of a sampler that proposes configurations."""
+PARTITION = 1  # which examples a client owns
+SPLIT = 2  # which of a client's examples train, validate and test
+COHORT = 3  # which clients take part in a round
+BATCHES = 4  # the order of a client's training examples
+USER = 5  # draws of the user's code while a client trains: dropout, augmentation
+SPACE = 6  # configurations drawn from a search space
+TUNER = 7  # a tuner's choices inside an arm
+EVALUATION = 8  # which clients are evaluated, and the fine-tuning that evaluation does
+MODEL = 9  # layers that get their weights at the first forward pass
+SYNTHETIC = 10  # generated data sets
+SERVER = 11  # which training examples are held out for the server
+CONFIGS = 12  # the configurations that a tuner chooses among
+ASKED = 13  # draws of a sampler that proposes configurations
 
 
 def key(seed: int, stream: int, round: int = 0, arm: int = 0, client: int = 0) -> int:  # noqa: A002 - the design's word

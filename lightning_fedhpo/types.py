@@ -85,8 +85,6 @@ class RoundContext:
     """The values that are fixed during a round.
 
     Attributes:
-        round: The round's number.
-        seed: The run's seed.
         needs_before: Whether clients are scored before they train, too.
         sign: 1 where smaller scores are better, -1 where larger ones are: ``sign * score`` is a loss.
     """

@@ -15,6 +15,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_UNUSUAL = ("maximize", "differentiable", "fused", "foreach")
 
 
 def step_of(optimizer: Optimizer) -> Callable[[], Any]:
@@ -27,11 +28,11 @@ def step_of(optimizer: Optimizer) -> Callable[[], Any]:
     [0.5, 0.5]
     """
     on_cpu = all(parameter.is_cpu for group in optimizer.param_groups for parameter in group["params"])
-    if type(optimizer) is not SGD or not on_cpu or not is_plain_sgd(optimizer):
+    if type(optimizer) is not SGD or not on_cpu or not _is_plain_sgd(optimizer):
         return optimizer.step
 
     def step() -> None:
-        if is_plain_sgd(optimizer):  # a hook may have been added, an option tuned
+        if _is_plain_sgd(optimizer):  # a hook may have been added, an option tuned
             _plain_step(optimizer)
         else:
             optimizer.step()
@@ -39,18 +40,9 @@ def step_of(optimizer: Optimizer) -> Callable[[], Any]:
     return step
 
 
-def is_plain_sgd(optimizer: Optimizer, allow_implementations: bool = False) -> bool:
-    """Whether an SGD's options and hooks are those of the plain step.
-
-    Args:
-        optimizer: An SGD.
-        allow_implementations: Accept it also where a fused or foreach implementation of the same step is asked for.
-    """
-    unusual = (
-        ("maximize", "differentiable") if allow_implementations else ("maximize", "differentiable", "fused", "foreach")
-    )
+def _is_plain_sgd(optimizer: Optimizer) -> bool:
     groups = optimizer.param_groups
-    if is_wrapped(optimizer) or any(group.get(option) for group in groups for option in unusual):
+    if is_wrapped(optimizer) or any(group.get(option) for group in groups for option in _UNUSUAL):
         return False
     return not any(isinstance(group["lr"], Tensor) and group["lr"].dim() for group in groups)
 

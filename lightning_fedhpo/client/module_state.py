@@ -111,16 +111,8 @@ class ModuleState:
             torch._foreach_copy_(self.personal, list(self.initial_personal if personal is None else personal))
 
 
-def _is_frozen(name: str, tensor: Tensor, trained: set[str]) -> bool:
-    return isinstance(tensor, nn.Parameter) and name not in trained
-
-
 def module_state(
-    module: nn.Module,
-    local: Sequence[str],
-    moving: Sequence[str],
-    seed: int = 0,
-    training: Sequence[str] = (),
+    module: nn.Module, local: Sequence[str], moving: Sequence[str], seed: int = 0, training: Sequence[str] = ()
 ) -> ModuleState:
     """Sort the module's tensors.
 
@@ -159,11 +151,7 @@ def module_state(
         list(personal.values()),
         (list(weights), list(buffers), list(personal)),
         [tensor.detach().clone() for tensor in personal.values()],
-        [
-            (*slot(module, name), tensor)
-            for name, tensor in {**buffers, **personal}.items()
-            if name not in trained_names
-        ],
-        {name: tensor for name, tensor, _ in named_state(module) if _is_frozen(name, tensor, trained_names)},
+        [(*slot(module, name), one) for name, one in {**buffers, **personal}.items() if name not in trained_names],
+        {n: t for n, t, _ in named_state(module) if isinstance(t, nn.Parameter) and n not in trained_names},
         Snapshot(module, sent.values(), seed),
     )

@@ -10,7 +10,6 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -95,18 +94,6 @@ class Snapshot:
                 generator.bit_generator.state = type(generator.bit_generator)(value).state
             else:
                 generator.seed(value & 0xFFFFFFFF)
-
-
-@contextmanager
-def rolled_back(module: nn.Module) -> Iterator[list[str]]:
-    """Put a module's attributes back afterwards, and name those that were set anew in the list that is yielded."""
-    changed: list[str] = []
-    snapshot = Snapshot(module, [*module.parameters(), *module.buffers()])
-    snapshot.begin()
-    try:
-        yield changed
-    finally:
-        changed += snapshot.end()
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -53,8 +53,7 @@ class LocalTraining:
         trainer: The Trainer, after it has set up the module and its optimizers.
         module: The user's module.
         data: The federation, for its batch transfer hooks.
-        after_backward: Adds to the gradients after each backward pass, or None. Lightning's own loops call it through
-            the callback hook of that name; the bare loop calls it here.
+        after_backward: Adds to the gradients in the bare loop; Lightning's own loops call the hook of that name.
 
     Attributes:
         recorder: Holds what the module logs.
@@ -65,14 +64,9 @@ class LocalTraining:
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        module: LightningModule,
-        data: FederatedData,
-        after_backward: Callable[[], None] | None,
+        self, trainer: Trainer, module: LightningModule, data: FederatedData, after_backward: Callable[[], None] | None
     ) -> None:
-        self.trainer = trainer
-        self.module = module
+        self.trainer, self.module = trainer, module
         self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
@@ -162,12 +156,6 @@ class LocalTraining:
         size = self.evaluation_batch_size
         return min(len(examples), size * batches_of(len(examples), size, False, limit))
 
-    def differentiate(
-        self, examples: Examples, recorder: Recorder, limit: int | float, batch_size: int | None
-    ) -> dict[str, float]:
-        """Run the module's validation step with gradients; ``recorder`` takes what it logs."""
-        return self.evaluate(examples, "validation", limit, recorder, batch_size, gradients=True)
-
     def evaluate(
         self,
         examples: Examples,
@@ -177,7 +165,10 @@ class LocalTraining:
         batch_size: int | None = None,
         gradients: bool = False,
     ) -> dict[str, float]:
-        """Run the module's validation or test step over a client's examples and return what it logged."""
+        """Run the module's validation or test step over a client's examples and return what it logged.
+
+        ``recorder`` collects it in place of :attr:`recorder`.
+        """
         hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
         size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)

@@ -215,7 +215,7 @@ class SequentialExecutor(Executor):
 
     def differentiate(self, examples: Examples, recorder: Recorder, batch_size: int | None = None) -> dict[str, float]:
         """Validate on examples with gradients, whose values ``recorder`` takes."""
-        return self.local.differentiate(examples, recorder, self.limits.val, batch_size)
+        return self.local.evaluate(examples, "validation", self.limits.val, recorder, batch_size, gradients=True)
 
     def train(self, data: FederatedData, client: int, draw: int) -> Done:
         """Train on a client's examples, whose order ``draw`` seeds."""

@@ -174,8 +174,13 @@ class Arm:
 
     def model(self) -> Model:
         """Return a copy of weights, buffers, server optimizer and server state."""
-        model: Model = copied(self._model())
-        return model
+        model = {
+            "weights": [tensor.detach() for tensor in self.weights],
+            "buffers": self.buffers,
+            "optimizer": self.optimizer.state_dict(),
+            "server_state": self.server_state,
+        }
+        return {name: copied(part) for name, part in model.items()}
 
     @torch.no_grad()
     def restore(self, model: Mapping[str, Any]) -> None:
@@ -186,21 +191,12 @@ class Arm:
         self.optimizer.load_state_dict(copied(model["optimizer"]))
         self.server_state = copied(model["server_state"])
 
-    def _model(self) -> Model:
-        return {
-            "weights": [tensor.detach() for tensor in self.weights],
-            "buffers": self.buffers,
-            "optimizer": self.optimizer.state_dict(),
-            "server_state": self.server_state,
-        }
-
     def become(self, other: Arm, server: Config, client: Config) -> None:
-        """Become a copy of another arm, with hyperparameters of its own; the two share no tensor afterwards.
+        """Become a copy of another arm, with hyperparameters of its own; its number and its count of rounds stay.
 
-        Weights, buffers, the server optimizer's state, the server's and the clients' states are copied, and the scores,
-        so that the arm is judged by what it is now. Its number and its count of rounds stay its own.
+        The scores are copied, too, so that the arm is judged by what it is now.
         """
-        self.restore(other._model())
+        self.restore(other.model())
         self.client_state = copied(other.client_state)
         self.scores = list(other.scores)
         self.ancestors = [*other.ancestors, (self.rounds, other.index)]

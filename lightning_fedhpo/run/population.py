@@ -24,9 +24,7 @@ class Population(Sequence[Arm]):
     """
 
     def __init__(self, algorithm: Algorithm, sign: float, keeps_start: bool) -> None:
-        self._algorithm = algorithm
-        self._sign = sign
-        self._keeps_start = keeps_start
+        self._algorithm, self._sign, self._keeps_start = algorithm, sign, keeps_start
         self._arms: list[Arm] = []
         self._start: tuple[list[Tensor], list[Tensor]] = [], []
 
@@ -74,8 +72,8 @@ class Population(Sequence[Arm]):
         """The arm with the best last score that was not taken out; the earlier one of equals."""
 
         def rank(arm: Arm) -> float:
-            last = arm.scores[-1] if arm.scores else math.nan
-            return math.inf if math.isnan(last) else self._sign * last
+            last = self._sign * arm.scores[-1] if arm.scores else math.nan
+            return math.inf if math.isnan(last) else last
 
         return min((arm for arm in self._arms if arm.eliminated_at is None and not arm.retrains), key=rank)
 
@@ -87,10 +85,8 @@ class Population(Sequence[Arm]):
     def load_state_dict(self, saved: Mapping[str, Any], state: ModuleState) -> None:
         """Make the arms of a checkpoint, of the same model and algorithm."""
         self.begin_from(state)
-        if self._keeps_start:
-            self._start = list(saved["weights"]), list(saved["buffers"])
         self._arms = []
         for kept in saved["arms"]:
-            arm = Arm(kept["index"], self._algorithm, kept["server"], state.weights, state.buffers)
-            arm.load_state_dict(kept)
-            self._arms.append(arm)
+            self.add(kept["server"], {}).load_state_dict(kept)
+        if self._keeps_start:
+            self._start = list(saved["weights"]), list(saved["buffers"])

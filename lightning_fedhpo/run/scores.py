@@ -27,14 +27,8 @@ def discounted(scores: Sequence[float], discount: float) -> float:
     >>> discounted([4.0, 2.0], 0.0), discounted([4.0, 2.0], 1.0), round(discounted([4.0, 1.0], 0.5), 9)
     (2.0, 3.0, 2.0)
     """
-    weighed = total = 0.0
-    for age, score in enumerate(reversed(scores)):
-        weight = discount**age
-        if not weight:
-            break
-        weighed += weight * score
-        total += weight
-    return weighed / total
+    weights = [weight for age in range(len(scores)) if (weight := discount**age)]
+    return weighted_mean(scores[::-1][: len(weights)], weights)
 
 
 def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
@@ -45,8 +39,8 @@ def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
     >>> ranked(["a", "b", "c"], [float("nan"), 2.0, 2.0])
     ['b', 'c', 'a']
     """
-    order = sorted(range(len(items)), key=lambda place: (not math.isfinite(scores[place]), _finite(scores[place])))
-    return [items[place] for place in order]
+    losses = [score if math.isfinite(score) else math.inf for score in scores]
+    return [items[place] for place in sorted(range(len(items)), key=losses.__getitem__)]
 
 
 def best_and_worst(items: Sequence[T], scores: Sequence[float], rho: int) -> tuple[list[T], list[T]]:
@@ -62,7 +56,3 @@ def best_and_worst(items: Sequence[T], scores: Sequence[float], rho: int) -> tup
     order, count = ranked(items, scores), len(items) // rho
     finite = sum(map(math.isfinite, scores))
     return order[: min(count, finite)], order[len(order) - count :]
-
-
-def _finite(score: float) -> float:
-    return score if math.isfinite(score) else 0.0

@@ -50,7 +50,7 @@ class ServerValidation:
     def run(
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
     ) -> dict[str, float]:
-        """Copy weights into the module and return its metrics."""
+        """Return the metrics of given weights."""
         with self._begun() as executor:
             executor.state.load(weights, buffers, personal)
             executor.binding.apply(config)

@@ -35,13 +35,10 @@ class Session:
     Attributes:
         server: Scores arms on the server's own examples; None where it has none.
         monitor: The score that clients are asked for; None where only the server is, or nobody.
-        optimizers: The module's, as their author made them.
-        executor: Runs the jobs, and before them the dry run.
         moving: The tensors that training changes beside the weights.
         prepared: Whether the dry run is done.
-        identity: What a checkpoint of the run must agree with.
+        identity: The settings that a checkpoint of the run must agree with.
         arms: The run's arms; none before the first round.
-        records: The run's books.
         in_round: Whether a round is going on.
         torn: Whether the server is in the middle of an aggregation, from where nothing can go on.
         fitted: Whether `fit` is over, so that the module has the best arm's hyperparameters.
@@ -223,10 +220,10 @@ class Session:
         """Return the local steps of a job."""
         epochs = int(job.config.get("epochs", self.options.epochs))
         batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        return epochs * self._batches(int(self.data.sizes("train")[job.client]), batch_size)
+        return epochs * self._batches(self.data.sizes("train")[job.client], batch_size)
 
-    def _batches(self, examples: int, batch_size: int) -> int:
-        return batches_of(examples, batch_size, self.data.drop_last, private.limits(self.trainer)[0])
+    def _batches(self, examples: Any, batch_size: int) -> int:
+        return batches_of(int(examples), batch_size, self.data.drop_last, private.limits(self.trainer)[0])
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -234,7 +231,7 @@ class Session:
         tuning = self.tuning
         epochs = max(tuning.values("epochs"), default=self.options.epochs)
         batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
-        return epochs, self._batches(int(self.data.sizes("train").max()), batch_size)
+        return epochs, self._batches(self.data.sizes("train").max(), batch_size)
 
     @property
     def jobs(self) -> int:

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BatchSizeFinder,
-    GradientAccumulationScheduler,
-    LearningRateFinder,
-    ModelCheckpoint,
-    ModelPruning,
-    StochasticWeightAveraging,
-)
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -26,13 +18,15 @@ from lightning_fedhpo.searches.base import NoSearch, Search
 
 C = TypeVar("C", bound=Callback)
 
+_AVERAGES = "it averages the steps of one model; FedAvg's server momentum or Reptile average rounds"
 _CALLBACKS = {
-    BaseFinetuning: "it changes the optimizer in the middle of the run, while every client begins with it anew",
-    GradientAccumulationScheduler: "it counts epochs, which are rounds here; set Trainer(accumulate_grad_batches=...)",
-    StochasticWeightAveraging: "it averages the steps of one model; FedAvg's server momentum or Reptile average rounds",
-    ModelPruning: "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
-    LearningRateFinder: "it trains outside of the federation; tune `lr` with a search space",
-    BatchSizeFinder: "it trains outside of the federation; tune `batch_size` with a search space",
+    "BaseFinetuning": "it changes the optimizer in the middle of the run, while every client begins with it anew",
+    "GradientAccumulationScheduler": "it counts epochs, which are rounds; set Trainer(accumulate_grad_batches=...)",
+    "StochasticWeightAveraging": _AVERAGES,
+    "WeightAveraging": _AVERAGES,  # not in every Lightning
+    "ModelPruning": "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
+    "LearningRateFinder": "it trains outside of the federation; tune `lr` with a search space",
+    "BatchSizeFinder": "it trains outside of the federation; tune `batch_size` with a search space",
 }
 
 
@@ -132,10 +126,6 @@ def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
                 f"{type(callback).__name__}({argument}=False) waits for the end of a validation, which belongs to the "
                 "jobs here: leave the argument out, and it acts at the end of a round."
             )
-        for kind, reason in _CALLBACKS.items():
-            if isinstance(callback, kind):
-                yield f"{type(callback).__name__}: {reason}."
-                break
-        else:
-            if any(base.__name__ == "WeightAveraging" for base in type(callback).__mro__):  # not in every Lightning
-                yield f"{type(callback).__name__}: {_CALLBACKS[StochasticWeightAveraging]}."
+        bases = {base.__name__ for base in type(callback).__mro__}
+        if reason := next((reason for name, reason in _CALLBACKS.items() if name in bases), ""):
+            yield f"{type(callback).__name__}: {reason}."

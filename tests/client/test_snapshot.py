@@ -14,7 +14,7 @@ from torch import nn
 
 from lightning_fedhpo import FederatedLoop, Iid
 from lightning_fedhpo.client import snapshot
-from lightning_fedhpo.client.snapshot import Snapshot, rolled_back
+from lightning_fedhpo.client.snapshot import Snapshot
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.testing import quiet_trainer, toy_tensors
 from tests.modules.zoo.base import Plain
@@ -110,10 +110,11 @@ def test_records_loaded_objects_and_new_layers_stay():
 
 def test_what_is_rolled_back_is_named():
     module = Holder()
-    with rolled_back(module) as changed:
-        module.last = 3
-        module.layer.scale = 2.0
-    assert changed == ["last", "scale"]
+    kept = Snapshot(module)
+    kept.begin()
+    module.last = 3
+    module.layer.scale = 2.0
+    assert kept.end() == ["last", "scale"]
     assert not hasattr(module, "last")
 
 

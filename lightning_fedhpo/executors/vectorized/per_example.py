@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo.client.snapshot import rolled_back
+from lightning_fedhpo.client.snapshot import Snapshot
 
 
 class CannotBatchError(Exception):
@@ -161,12 +161,15 @@ class ExampleStep:
 def posed(module: LightningModule, stage: str) -> Iterator[None]:
     """Put a module in the stage's mode; raise if its step asks the Trainer, or leaves something in the module."""
     modes = [child for child in module.modules() if child.training] if stage == "validation" else []
+    snapshot = Snapshot(module, [*module.parameters(), *module.buffers()])
     for child in modes:
         vars(child)["training"] = False
     try:
-        with private.trainer_unreachable(module, _reads_trainer), rolled_back(module) as changed:
+        with private.trainer_unreachable(module, _reads_trainer):
+            snapshot.begin()
             yield
     finally:
+        changed = snapshot.end()
         for child in modes:
             vars(child)["training"] = True
     if changed:
