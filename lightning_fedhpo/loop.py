@@ -233,10 +233,7 @@ class FederatedLoop(RunHooks):
 
     def _set_up(self, trainer: Trainer, module: LightningModule) -> None:
         session = Session(trainer, module, self.options)
-        if self._session is not None and isinstance(trainer.fit_loop, private.RoundsLoop):
-            session.go_on_from(self._session)
-        else:
-            session.reset()
+        session.continue_from(self._session if isinstance(trainer.fit_loop, private.RoundsLoop) else None)
         self._session = session
         private.install(trainer, self)
         self._release = session.install(self.state_key)

@@ -134,10 +134,7 @@ class Arm:
         self.arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the round's sums and its largest integers, for those of other processes to go in.
-
-        Where no result has come they are zeros, and the least integers there are.
-        """
+        """Return the round's sums and its largest integers, which other processes' are combined with."""
         delta = self._begin_sums()
         of_state = [tensor for tensors in self._state_sums.values() for tensor in tensors]
         return [*delta, *self._floats, *of_state], list(self._integers)

@@ -29,11 +29,9 @@ class DivergedError(ValueError):
 
 def check(session: Session, jobs: Sequence[Job]) -> None:
     """Raise if no client was finite in all rounds so far, or in the last few."""
-    records, arms = session.records, session.arms
-    if records.trained or not jobs:
-        return
-    rounds, total = records.barren, records.rounds
-    if rounds < min(PATIENCE, total):
+    arms = session.arms
+    rounds, total = session.records.barren, session.records.rounds
+    if not jobs or rounds < min(PATIENCE, total):
         return
     with processes.together("the look for what is at fault"), seeding.preserved():
         is_rate, reason = _fault(session.sequential, arms.best, jobs, rounds == total, session.monitor)

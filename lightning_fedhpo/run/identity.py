@@ -37,16 +37,15 @@ OnDifference = Literal["raise", "warn"]
 
 def of_run(session: Session) -> dict[str, Any]:
     """Return the parts of a run, and the settings of loop, Trainer and data."""
-    trainer, data = session.trainer, session.data
     return {
         "algorithm": session.algorithm.identity(),
         "tuner": session.tuner.identity(),
         "search": session.search.identity() or None,
-        "federation": data.fingerprint(),
+        "federation": session.data.fingerprint(),
         "server data": None if session.server is None else session.server.fingerprint,
         **{name: getattr(session.options, name) for name in LOOP},
-        "trainer": {name: plain(getattr(trainer, name)) for name in TRAINER},
-        "data": {name: plain(getattr(data, name)) for name in DATA},
+        "trainer": {name: plain(getattr(session.trainer, name)) for name in TRAINER},
+        "data": {name: plain(getattr(session.data, name)) for name in DATA},
     }
 
 

@@ -23,9 +23,6 @@ class Records:
 
     The rows of the present round are kept apart until it ends: a checkpoint from inside the round thus knows which arms
     are aggregated already.
-
-    Attributes:
-        trained: Whether some client of the last closed round was finite.
     """
 
     def __init__(self, options: LoopOptions) -> None:
@@ -33,7 +30,6 @@ class Records:
         self.ledger, self.retraining = Ledger(), Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
-        self.trained = True
         self._dropped: list[ClientResult] = []
 
     def book(
@@ -82,7 +78,6 @@ class Records:
         for row in rows:
             row["arms/live"] = live
             self.history.append(row)
-        self.trained = any(map(_is_fruitful, rows))
         self.rows = {}
         return round_figures(rows, self._options)
 
@@ -94,7 +89,8 @@ class Records:
     @property
     def barren(self) -> int:
         """For how many rounds, up to the last closed one, no client of any arm was finite."""
-        return self.rounds - 1 - next((row["round"] for row in reversed(self.history) if _is_fruitful(row)), -1)
+        fruitful = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
+        return self.rounds - 1 - next(fruitful, -1)
 
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield every closed round's figures, with the number of jobs done by then."""
@@ -133,7 +129,3 @@ class Records:
         self.ledger, self.retraining = Ledger(**saved["ledger"]), Ledger(**saved["retraining"])
         self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
         self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}
-
-
-def _is_fruitful(row: Mapping[str, Any]) -> bool:
-    return bool(row["dropped"] < row["clients"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.table import Table
-from lightning_fedhpo.run.trajectory import Trajectory, chosen_in_jobs, owners, trajectory_of
+from lightning_fedhpo.run.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.tuners.base import Tuner
 
 if TYPE_CHECKING:
@@ -52,17 +52,7 @@ class Result:
     @property
     def trajectory(self) -> Trajectory:
         """The hyperparameters of the search's best arm in each of its rounds, through the arms that it came from."""
-        arm = self.arms[self.best_searched]
-        owned = owners(arm["index"], arm["rounds"], arm["ancestors"])
-        rows = trajectory_of(owned, self.history, arm["server"])
-        clients = arm.get("clients", {})
-        if not clients:
-            return rows
-        if "client" in self.configs.columns:  # a tuner that chooses for each client, in every round anew
-            chosen = chosen_in_jobs(self.jobs, self.configs, clients[0])
-            return [{**row, "clients": chosen[number, row["arm"]]} for number, row in enumerate(rows) if chosen] or rows
-        drawn = {client: {n: v for n, v in own.items() if n not in arm["client"]} for client, own in clients.items()}
-        return [{**row, "clients": drawn} for row in rows]
+        return trajectory_of(self.arms[self.best_searched], self.history, self.jobs, self.configs)
 
 
 def result_of(session: Session) -> Result:

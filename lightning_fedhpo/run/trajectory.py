@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from lightning_fedhpo.run.folders import replacing
+from lightning_fedhpo.run.table import Table
 
 Trajectory = list[dict[str, Any]]
 """A dict for each round: ``round``, the ``arm`` it was in, ``server`` and ``client``, and where each client has a
@@ -29,30 +30,42 @@ def owners(index: int, rounds: int, ancestors: Sequence[tuple[int, int]]) -> lis
     return found + [index] * (rounds - len(found))
 
 
-def trajectory_of(owned: Sequence[int], history: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Trajectory:
-    """Return the values in force in each round, of the arm that owned it; the run's ``server`` values go below."""
+def trajectory_of(arm: Mapping[str, Any], history: Table, jobs: Table, configs: Table) -> Trajectory:
+    """Return the values in force in each round of an arm of a result, through the arms that it came from."""
     rows: dict[int, list[Mapping[str, Any]]] = {}
     for row in history:
         rows.setdefault(row["arm"], []).append(row)
-    return [
+    found: Trajectory = [
         {
             "round": number,
-            "arm": arm,
-            "server": {**server, **_values(rows[arm][number], "server/")},
-            "client": _values(rows[arm][number], "client/"),
+            "arm": owner,
+            "server": {**arm["server"], **_values(rows[owner][number], "server/")},
+            "client": _values(rows[owner][number], "client/"),
         }
-        for number, arm in enumerate(owned)
-        if number < len(rows.get(arm, ()))  # a round that is not over has no row yet
+        for number, owner in enumerate(owners(arm["index"], arm["rounds"], arm["ancestors"]))
+        if number < len(rows.get(owner, ()))  # a round that is not over has no row yet
     ]
+    clients = arm.get("clients", {})
+    if not clients:
+        return found
+    if "client" in configs.columns:  # a tuner that chooses for each client, in every round anew
+        chosen = _chosen_in_jobs(jobs, configs, clients[0])
+        return [{**row, "clients": chosen[row["round"], row["arm"]]} for row in found] if chosen else found
+    drawn = {client: {n: v for n, v in own.items() if n not in arm["client"]} for client, own in clients.items()}
+    return [{**row, "clients": drawn} for row in found]
 
 
-def chosen_in_jobs(
-    jobs: Iterable[Mapping[str, Any]], configs: Iterable[Mapping[str, Any]], names: Collection[str]
+def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def _chosen_in_jobs(
+    jobs: Table, configs: Table, names: Collection[str]
 ) -> dict[tuple[int, int], dict[int, dict[str, Any]]]:
     """Return what a tuner chose for each client, by the arm's round and the arm; {} where clients had several jobs.
 
-    >>> jobs = [{"round": 3, "arm": 1, "client": 7, "config": 1}]
-    >>> chosen_in_jobs(jobs, [{"config": 0, "lr": 0.1}, {"config": 1, "lr": 0.2}], ["lr"])
+    >>> jobs = Table({"round": [3], "arm": [1], "client": [7], "config": [1]})
+    >>> _chosen_in_jobs(jobs, Table({"config": [0, 1], "lr": [0.1, 0.2]}), ["lr"])
     {(0, 1): {7: {'lr': 0.2}}}
     """
     values = {row["config"]: {name: row[name] for name in names} for row in configs}
@@ -67,10 +80,6 @@ def chosen_in_jobs(
         if row["config"] is not None:
             clients[row["client"]] = values[row["config"]]
     return found
-
-
-def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
 
 
 def write_trajectory(path: str | PathLike[str], trajectory: Trajectory) -> None:

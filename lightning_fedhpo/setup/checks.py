@@ -73,11 +73,11 @@ def check_target(target: str, has_server_data: bool) -> None:
         )
 
 
-def check_logged(metrics: Mapping[str, float], monitor: str | None) -> None:
-    """Refuse a monitor that the module does not log for the server's examples."""
-    if monitor not in metrics:
+def check_logged(metrics: Mapping[str, float], monitor: str | None, where: str = "") -> None:
+    """Refuse a monitor that the module does not log."""
+    if monitor is not None and monitor not in metrics:
         raise ValueError(
-            f"`monitor={monitor!r}` is not among what `validation_step` logs or returns on the server's examples: "
+            f"`monitor={monitor!r}` is not among what `validation_step` logs or returns{where}: "
             f"{', '.join(metrics) or 'nothing'}. Name one of these, or log it."
         )
 

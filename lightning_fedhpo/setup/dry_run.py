@@ -11,7 +11,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.module_state import is_cache, named_state, slot
 from lightning_fedhpo.executors.sequential import all_finite
-from lightning_fedhpo.setup.effect_check import Outcome
+from lightning_fedhpo.setup.checks import check_logged
+from lightning_fedhpo.setup.effect_check import Outcome, equal
 from lightning_fedhpo.types import Config
 
 if TYPE_CHECKING:
@@ -93,11 +94,7 @@ class Trial:
                     f"client {self._client} failed before the first round, when the module was tried with "
                     f"{dict(config)}: {type(error).__name__}: {error}"
                 ) from error
-            if monitor is not None and monitor not in scores:
-                raise ValueError(
-                    f"`monitor={monitor!r}` is not among what `validation_step` logs or returns: "
-                    f"{', '.join(scores) or 'nothing'}. Name one of these, or log it."
-                )
+            check_logged(scores, monitor)
             weights = [tensor.detach().clone() for tensor in executor.state.weights]
             changed = [
                 name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
@@ -116,8 +113,7 @@ class Trial:
 
     def _differs(self, name: str, tensor: torch.Tensor) -> bool:
         if self._known(name, tensor):
-            start = self._start[name]
-            return bool(((tensor != start) & ~(tensor.isnan() & start.isnan())).any())
+            return not equal(tensor, self._start[name])
         if not is_cache(self._executor.local.module, name):
             raise ValueError(
                 f"buffer {name!r} must have its shape before clients train, it has {tuple(tensor.shape)} only "

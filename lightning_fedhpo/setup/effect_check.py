@@ -28,10 +28,11 @@ def same(first: Outcome, second: Outcome) -> bool:
     True
     """
     tensors = zip(first[0], second[0], strict=True)
-    return repr(first[1]) == repr(second[1]) and all(_equal(one, other) for one, other in tensors)
+    return repr(first[1]) == repr(second[1]) and all(equal(one, other) for one, other in tensors)
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors cannot be told apart; nan counts as equal to nan."""
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 

@@ -24,7 +24,7 @@ from lightning_fedhpo.searches.base import Draft, NoSearch, Search
 from lightning_fedhpo.setup import checks, trainer_checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
-from lightning_fedhpo.setup.tuned import Tuned, tuned
+from lightning_fedhpo.setup.tuned import Tuned
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import Job, RunPlan
 
@@ -116,14 +116,12 @@ class Session:
         """Whether there is a model to show."""
         return self.prepared and len(self.arms) > 0
 
-    def reset(self) -> None:
-        """Let tuner and search forget earlier runs."""
-        self.tuner.reset()
-        self.search.reset()
-
-    def go_on_from(self, before: Session) -> None:
-        """Go on with a run that the same Trainer has begun."""
-        if before.has_arms:
+    def continue_from(self, before: Session | None) -> None:
+        """Go on with a run that the same Trainer has begun; without one, tuner and search forget earlier runs."""
+        if before is None:
+            self.tuner.reset()
+            self.search.reset()
+        elif before.has_arms:
             checks.check_continued(before, self)
             self.executor, self.moving, self.prepared = before.executor, before.moving, True
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
@@ -158,7 +156,8 @@ class Session:
             prepare(self, known)
         with seeding.preserved():
             if self.server is not None:
-                checks.check_logged(self.server.score(self.sequential.untrained_arm(), {}), self.options.monitor)
+                metrics = self.server.score(self.sequential.untrained_arm(), {})
+                checks.check_logged(metrics, self.options.monitor, " on the server's examples")
             self.tuner.rehearse(self.sequential.untrained_arm())
         if self.saved:
             checkpoint.restore(self)
@@ -192,7 +191,7 @@ class Session:
     @property
     def tuning(self) -> Tuned:
         """The hyperparameters that tuner and search set."""
-        return tuned(self.tuner, self.search, self.options.seed)
+        return Tuned(self.tuner, self.search, self.options.seed)
 
     @property
     def tuned_names(self) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_fedhpo.binding.param_groups import group_of
@@ -12,7 +10,6 @@ from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
 
-@dataclass(frozen=True)
 class Tuned:
     """The hyperparameters that tuner and search set.
 
@@ -20,15 +17,20 @@ class Tuned:
         names: The client hyperparameters to bind.
         config: A configuration as clients may get it.
         contrasts: For each name two values that ought to make a difference, None where there is one value only.
-        edges: For each name that is drawn from a space, or set to several values, those by which it is checked.
+        edges: For each name the values by which it is checked, if it has several.
         server: For each server hyperparameter that is tuned two values that ought to make a difference.
     """
 
-    names: list[str]
-    config: Config
-    contrasts: Mapping[str, tuple[Any, Any] | None]
-    edges: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    server: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    def __init__(self, tuner: Tuner, search: Search, seed: int) -> None:
+        drawn, space = search.client_names, search.space
+        self.names = [*drawn, *tuner.client_names]
+        self.config: Config = {**search.trial(seed), **tuner.trial(seed)}
+        self.contrasts = {n: space.ends(n) for n in drawn} | {n: tuner.contrast(n) for n in tuner.client_names}
+        self.edges = {n: space.edges(n) for n in drawn} | {n: tuner.edges(n) for n in tuner.client_names}
+        ends = {name: space.ends(name, "server") for name in search.server_names}
+        if tuner.space is not None:
+            ends |= {name: tuner.space.ends(name, "server") for name in tuner.server_names}
+        self.server = {name: pair for name, pair in ends.items() if pair is not None}
 
     def values(self, name: str) -> list[Any]:
         """Return the extreme values of a hyperparameter, nothing where nobody sets it."""
@@ -50,18 +52,3 @@ class Tuned:
     def bases(self, name: str) -> list[Config]:
         """Return configurations in which a hyperparameter may show: as drawn, and with the others at either end."""
         return [self.config, *({**e, name: self.config[name]} if name in self.config else e for e in self._ends)]
-
-
-def tuned(tuner: Tuner, search: Search, seed: int) -> Tuned:
-    """Return the hyperparameters that tuner and search set."""
-    drawn, space = search.client_names, search.space
-    server = {name: space.ends(name, "server") for name in search.server_names}
-    if tuner.space is not None:
-        server |= {name: tuner.space.ends(name, "server") for name in tuner.server_names}
-    return Tuned(
-        names=[*drawn, *tuner.client_names],
-        config={**search.trial(seed), **tuner.trial(seed)},
-        contrasts={name: space.ends(name) for name in drawn} | {n: tuner.contrast(n) for n in tuner.client_names},
-        edges={name: space.edges(name) for name in drawn} | {n: tuner.edges(n) for n in tuner.client_names},
-        server={name: ends for name, ends in server.items() if ends is not None},
-    )
