@@ -85,7 +85,8 @@ def test_entries_share_no_tensor_with_the_arm_or_each_other() -> None:
     for key in [(0,), (1,), (2,)]:
         buffer.fetch(arm, key)
         buffer.store(arm, key)
-    owned = [*tensors(buffer.state_dict()), *tensors(arm._model())]
+    model = {"weights": arm.weights, "buffers": arm.buffers, "optimizer": arm.optimizer.state_dict()}
+    owned = [*tensors(buffer.state_dict()), *tensors(model)]
     places = [tensor.data_ptr() for tensor in owned]
     assert len(places) == len(set(places)) == 5 * 3, "three entries, the initial model and the arm, three tensors each"
     with torch.no_grad():
