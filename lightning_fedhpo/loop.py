@@ -14,7 +14,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.run import divergence, identity, machine
 from lightning_fedhpo.run.arm import Arm
@@ -25,7 +25,7 @@ from lightning_fedhpo.setup import checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
-from lightning_fedhpo.tracking import curves
+from lightning_fedhpo.tracking import wandb_tables
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
 
 
@@ -46,9 +46,9 @@ class FederatedLoop(RunHooks):
         executor: ``"sequential"`` runs jobs one after another, ``"vectorized"`` side by side in one computation,
             ``"auto"`` in the way that is likely to be faster; or settings such as
             :class:`~lightning_fedhpo.executors.Vectorized`.
-        epochs: Local epochs of a job, where no tuner sets them.
+        epochs: Local epochs of a job, if no tuner sets them.
         seed: Every random draw of the run is a function of it.
-        score_before: Score clients also before they train, for the global figures of every round; by default where
+        score_before: Score clients also before they train, for the global figures of every round; by default if
             the target or the tuner needs it.
         evaluate_at: Test the best arm so far, global and personalized, whenever all arms together have spent another so
             many rounds, or at these numbers of rounds. The figures are in ``history``, under ``test/``; the ledger does
@@ -129,7 +129,7 @@ class FederatedLoop(RunHooks):
     def _jobs_of(self, arm: Arm) -> list[Job]:
         session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
         draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
-        drawn = [int(client) for client in uniform(draw, len(session.data), self.cohort)][: session.job_limit]
+        drawn = [int(client) for client in draw_cohort(draw, len(session.data), self.cohort)][: session.job_limit]
         cohort = [client for client in drawn for _ in range(tuner.repeats)]
         suggestions = tuner.suggest(arm, cohort, self._context)
         checks.check_suggestions(tuner, suggestions, len(cohort))
@@ -142,7 +142,7 @@ class FederatedLoop(RunHooks):
         """Run the jobs, arm by arm.
 
         A result goes into its arm's sums as it comes, and an arm is aggregated when its last result is in: memory
-        grows neither with the cohort nor, but for their weights, with the arms. Where jobs of several arms are
+        grows neither with the cohort nor, but for their weights, with the arms. If jobs of several arms are
         computed together, or several processes share the round, no arm is aggregated before all jobs are done.
         """
         session, executor = self.session, self.session.executor
@@ -152,7 +152,7 @@ class FederatedLoop(RunHooks):
         waiting: dict[int, list[ClientResult]] = {index: [] for index in left}
         with seeding.preserved(), machine.threads(executor.threads):
             heed = partial(private.heed_sigterm, session.trainer)
-            for result in processes.shared_round(self._jobs, arms, self._trained, session.cost, heed):
+            for result in processes.shared_round(self._jobs, arms, self._run_jobs, session.cost, heed):
                 index = result.job.arm
                 waiting[index].append(result)
                 left[index] -= 1
@@ -162,7 +162,7 @@ class FederatedLoop(RunHooks):
             for index, results in waiting.items():
                 self._aggregate(arms[index], results)
 
-    def _trained(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
+    def _run_jobs(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
         """Run jobs, and let algorithm and tuner take each result while its tensors live."""
         for result in self.session.executor.run(jobs, arms, self._context):
             arm = arms[result.job.arm]
@@ -175,20 +175,20 @@ class FederatedLoop(RunHooks):
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
         session, tuner = self.session, self.session.tuner_of(arm)
-        session.torn = True
+        session.aggregating = True
         in_force = session.in_force(arm)
         self.algorithm.aggregate(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
         at_server = self.target == "server"
         arm.scores.append(on_server[str(self.monitor)] if at_server else round_score(results, self.target))
-        session.records.book(self._context.round, arm, results, on_server, in_force, tuner.models_received)
+        session.records.record_round(self._context.round, arm, results, on_server, in_force, tuner.models_received)
         tuner.observe(arm, [result for result in results if result.finite], self._context)
-        session.torn = False
+        session.aggregating = False
 
     def end_round(self) -> None:
         """Let search and tuner act between arms, write the round down, and show the best arm in the module."""
         session, arms, records = self.session, self.session.arms, self.session.records
-        session.torn = True
+        session.aggregating = True
         records.warn_of_dropped(self._context.round, len(self._jobs))
         took_part = arms.live
         if arms.retrained is None:
@@ -199,16 +199,16 @@ class FederatedLoop(RunHooks):
             records.figures_of(arm, session.tuner_of(arm).figures(arm))
         tested = online_test(session, records.spent - len(took_part))
         self._metrics = records.close(arms.best.index, len(arms.live), tested)
-        session.in_round = session.torn = False
+        session.in_round = session.aggregating = False
         session.show_best()
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
-        session, figures = self.session, self._metrics | curves.by_budget(self._metrics, self.monitor)
-        curves.announce(session.trainer, figures)
+        session, figures = self.session, self._metrics | wandb_tables.by_budget(self._metrics, self.monitor)
+        wandb_tables.announce(session.trainer, figures)
         private.publish(session.trainer, figures, self.monitor)
         if self._context.round == 0:
-            curves.log_tables(session.trainer, {"configs": self.result.configs})
+            wandb_tables.log_tables(session.trainer, {"configs": self.result.configs})
             machine.give_back()  # the arms' memory is interleaved with blocks that the first round has freed
         divergence.check(session, self._jobs)
 
@@ -226,7 +226,7 @@ class FederatedLoop(RunHooks):
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
         if stage != "fit":
             return
-        with processes.together("the set-up") as answers:
+        with processes.fail_together("the set-up") as answers:
             self._set_up(trainer, pl_module)
             answers.own = identity.of_run(self.session) if processes.world() > 1 else {}
         checks.check_alike(answers.all)
@@ -242,12 +242,12 @@ class FederatedLoop(RunHooks):
         """Try the module, and make the arms or take up those of a checkpoint."""
         self.session.start()
         if not trainer.barebones:
-            curves.begin(trainer, self.session.records.earlier(), self.monitor)
+            wandb_tables.begin(trainer, self.session.records.earlier(), self.monitor)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
         if self.session.has_arms:
-            curves.log_tables(trainer, {"configs": self.result.configs, **self.session.tuner.tables()})
+            wandb_tables.log_tables(trainer, {"configs": self.result.configs, **self.session.tuner.tables()})
             self.session.deploy()
 
     # ------------------------------------------------------------------ what users see

@@ -21,7 +21,7 @@ _ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_
 
 
 def refused_launcher(strategy: Any) -> str | None:
-    """Return why processes that a strategy makes by spawn or fork cannot share a run; None where it makes none."""
+    """Return why processes that a strategy makes by spawn or fork cannot share a run; None if it makes none."""
     if not isinstance(strategy.launcher, _MultiProcessingLauncher):
         return None
     return (
@@ -55,7 +55,7 @@ def children_run(command: Sequence[str]) -> Iterator[None]:
         with Replaced(subprocess_script, **commands):
             yield
     finally:
-        processes.leave()
+        processes.disconnect()
         for name in _ENVIRONMENT:
             os.environ.pop(name, None)
         os.environ.update(environment)

@@ -55,7 +55,7 @@ class JobSharing(DDPStrategy):
             _asked(super().barrier, name, *arguments, **options)
 
     def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
-        """Have the first process write; at the end of a run that failed, the next one where the first does not."""
+        """Have the first process write; at the end of a run that failed, the next one if the first does not."""
         failed = processes.world() < self.world_size
         if not failed or self.is_global_zero:
             super().save_checkpoint(checkpoint, filepath, storage_options)
@@ -91,7 +91,7 @@ def share_jobs(trainer: AnyTrainer) -> None:
         return
     strategy.__class__ = JobSharing if kind is DDPStrategy else type(kind.__name__, (JobSharing, kind), {})
     vars(trainer._signal_connector)["_sigterm_notifier_fn"] = partial(_pass_on, trainer)
-    atexit.register(processes.leave)  # an interpreter that ends before the connection's threads may abort
+    atexit.register(processes.disconnect)  # an interpreter that ends before the connection's threads may abort
     if not processes.is_first():
         tell = sys.excepthook
         sys.excepthook = lambda kind, error, trace: None if processes.is_silent(error) else tell(kind, error, trace)
@@ -99,7 +99,9 @@ def share_jobs(trainer: AnyTrainer) -> None:
 
 def begin_alike(module: Any) -> None:
     """Give every process the first one's module."""
-    processes.spread(tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor))
+    processes.broadcast_first(
+        tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor)
+    )
 
 
 def wants_layer_sync(strategy: Any) -> bool:
@@ -113,13 +115,13 @@ def wants_gradient_hooks(strategy: Any) -> bool:
 
 
 def heed_sigterm(trainer: AnyTrainer) -> None:
-    """End the run where SIGTERM has come."""
+    """End the run if SIGTERM has come."""
     if trainer.received_sigterm:
         raise SIGTERMException
 
 
 def end_alone(trainer: AnyTrainer) -> None:
-    """End a run of one process where SIGTERM has come; several end together, inside a round."""
+    """End a run of one process if SIGTERM has come; several end together, inside a round."""
     if processes.world() == 1:
         heed_sigterm(trainer)
 

@@ -1,4 +1,4 @@
-"""Where a client hyperparameter goes: set on the object that is really used, and read back from it.
+"""The binding of client hyperparameters: each is set on the object that uses it, and read back from it.
 
 A name reaches, in this order: the local loop (``epochs``, ``batch_size``, and ``decay``, by which the learning rate
 falls over rounds), the algorithm (``prox_mu``), the optimizers' parameter groups (``lr``, ``momentum``,
@@ -6,11 +6,11 @@ falls over rounds), the algorithm (``prox_mu``), the optimizers' parameter group
 by path (``module.head.scale``, ``hparams.label_smoothing``). A name that reaches nothing is an error that lists what
 there is.
 
-Where an optimizer has several parameter groups, or the module several optimizers, a value is that of the first group
-whose own is not zero. The others keep their author's ratio to it in what is an amount (``lr``, ``max_lr``,
-``weight_decay``) and are set alike in everything else; a group whose own value is zero keeps it, so that biases without
-weight decay stay without. Where all are zero, all are set. ``lr.1`` is the second group's alone, counted over all
-optimizers in order, and goes over ``lr``.
+If an optimizer has several parameter groups, or the module several optimizers, the first group whose author's value is
+not zero gets the value. The other groups keep their author's ratio to it in ``lr``, ``max_lr`` and ``weight_decay``,
+and get the same value of everything else. A group whose own value is zero keeps zero, so biases without weight decay
+stay without. If all are zero, all are set. ``lr.1`` sets only the second group, counted over all optimizers in order,
+and takes precedence over ``lr``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import nn
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
-from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, shared
+from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.types import Config
 
@@ -93,7 +93,7 @@ class Binding:
         """Rewind the optimizers, set every value, and return the values in force, read back.
 
         A bound name that is left out has the module's own value. Local loop, algorithm and learning rate are returned
-        also where nobody tunes them.
+        also if nobody tunes them.
         """
         self._local.rewind()
         used = {}
@@ -169,7 +169,7 @@ class Binding:
         if highest is not None:
             write, read = highest
             return Target(lambda value: write(checked(name, value)), read, "the schedule's highest learning rate")
-        groups = shared(self._optimizers, self._groups, general, group_number)
+        groups = groups_with_shares(self._optimizers, self._groups, general, group_number)
         if not groups:
             return None
         lr_schedules.check_not_cycled(key, general, self._schedulers)

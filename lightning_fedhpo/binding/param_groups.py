@@ -1,4 +1,7 @@
-"""Shares one value out among parameter groups: each keeps its author's ratio, one without weight decay gets none."""
+"""How one tuned value is divided among an optimizer's parameter groups; `Binding` writes it.
+
+Each group keeps its author's ratio, a group whose own value is 0 keeps 0.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _AMOUNTS = ("lr", "weight_decay")
 _NOT_NEGATIVE = (*_AMOUNTS, "max_lr", "momentum", "eps", "lr_decay", "alpha", "rho")
 
 
-def shared(
+def groups_with_shares(
     optimizers: Sequence[Optimizer], own: Sequence[Sequence[Mapping[str, Any]]], name: str, number: int | None
 ) -> list[tuple[dict[str, Any], float]]:
     """Return the groups that a name reaches, each with its share of the value.
@@ -38,7 +41,7 @@ def shared(
 
 
 def group_of(name: str) -> tuple[str, int | None]:
-    """Split a name into that of an option and the group's number, which is None where there is none.
+    """Split a name into that of an option and the group's number, which is None if there is none.
 
     >>> group_of("lr.1"), group_of("lr")
     (('lr', 1), ('lr', None))
@@ -63,7 +66,7 @@ def _share(name: str, own: float, first: float) -> float:
 
 
 def checked(name: str, value: Any) -> Any:
-    """Return an optimizer's value, or raise where it cannot be meant."""
+    """Return an optimizer's value, or raise if it is not valid."""
     general = group_of(name)[0]
     if general in BETAS:
         return number(name, value, low=0, below=1)

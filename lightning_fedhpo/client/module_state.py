@@ -16,7 +16,7 @@ from lightning_fedhpo.client.snapshot import Snapshot
 
 
 def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
-    """Yield every parameter and buffer once, with its name and whether it is trained.
+    """Yield every parameter and buffer once, with its name and whether it is trainable.
 
     What belongs to a torchmetrics object is its own business and is left out.
     """
@@ -30,14 +30,14 @@ def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
 
 
 def slot(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """Return where a parameter or buffer hangs: the dict of the layer that has it, and its key there."""
+    """Return the dict of the layer that holds a parameter or buffer, and its key there."""
     path, _, leaf = name.rpartition(".")
     owner = module.get_submodule(path)
     return (owner._buffers if leaf in owner._buffers else owner._parameters), leaf
 
 
 def is_cache(module: nn.Module, name: str) -> bool:
-    """Whether a tensor is a buffer that its author does not save: it may come and grow as it likes."""
+    """Whether a tensor is a buffer that is not saved: its shape may change."""
     path, _, leaf = name.rpartition(".")
     return leaf in module.get_submodule(path)._non_persistent_buffers_set
 
@@ -57,7 +57,7 @@ class ModuleState:
         personal: Never leave the client.
         names: The names behind ``weights``, ``buffers`` and ``personal``, in this order.
         initial_personal: What ``personal`` is on a client that has not trained yet.
-        slots: Where each of ``buffers``, and of ``personal`` that is not trained, hangs in the module.
+        slots: The dict and key that hold each of ``buffers``, and of ``personal`` that is not trained.
         frozen: The parameters that are not trained, by name.
         snapshot: Puts back, after every job, what else the module holds.
     """
@@ -76,12 +76,12 @@ class ModuleState:
         self.snapshot.begin(*place)
 
     def end(self) -> None:
-        """End a job: what is not sent is put back."""
+        """End a job: restore what is not sent to the server."""
         self.snapshot.end()
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Take up the tensors that training has put in place of these: some modules assign buffers anew."""
+    def adopt_replaced_buffers(self) -> None:
+        """Copy the values of buffers that training has replaced by new tensors into the original ones."""
         thawed = [name for name, parameter in self.frozen.items() if parameter.requires_grad]
         if thawed:
             raise ValueError(
@@ -127,15 +127,15 @@ def module_state(
     weights: dict[str, Tensor] = {}
     buffers: dict[str, Tensor] = {}
     personal: dict[str, Tensor] = {}
-    trained_names = {name for name, _, trained in named_state(module) if trained} | set(training)
+    trainable_names = {name for name, _, trainable in named_state(module) if trainable} | set(training)
     unmatched = set(local)
     for name, tensor, _ in named_state(module):
-        trained = name in trained_names
+        trainable = name in trainable_names
         matching = {pattern for pattern in local if fnmatchcase(name, pattern)}
         unmatched -= matching
-        if matching and (trained or name in moving):
+        if matching and (trainable or name in moving):
             personal[name] = tensor
-        elif trained:
+        elif trainable:
             weights[name] = tensor
         elif name in moving:
             buffers[name] = tensor
@@ -151,7 +151,7 @@ def module_state(
         list(personal.values()),
         (list(weights), list(buffers), list(personal)),
         [tensor.detach().clone() for tensor in personal.values()],
-        [(*slot(module, name), one) for name, one in {**buffers, **personal}.items() if name not in trained_names],
-        {n: t for n, t, _ in named_state(module) if isinstance(t, nn.Parameter) and n not in trained_names},
+        [(*slot(module, name), one) for name, one in {**buffers, **personal}.items() if name not in trainable_names],
+        {n: t for n, t, _ in named_state(module) if isinstance(t, nn.Parameter) and n not in trainable_names},
         Snapshot(module, sent.values(), seed),
     )

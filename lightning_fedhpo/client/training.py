@@ -1,7 +1,8 @@
 """A client's training and validation on the user's module.
 
 A module that overrides nothing inside a step is trained by a bare loop: Lightning's own costs ten times a small model's
-step. All others are trained by Lightning's optimisation loops, with every hook.
+step. All others are trained by Lightning's optimisation loops, with every hook. The vectorized executor trains many
+jobs at once in executors/vectorized/batched_jobs.py.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Done:
     """What a client's training has done.
 
     Attributes:
-        steps: Optimizer steps, or batches where gradients are accumulated.
+        steps: Optimizer steps, or batches if gradients are accumulated.
         examples: Examples it was trained on, once an epoch.
         evaluations: Examples scored on the way, for schedules that watch a validation score.
     """

@@ -4,7 +4,7 @@ from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Assignment, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 from lightning_fedhpo.data.parts import Part
-from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
 from lightning_fedhpo.data.vision import cifar10, fashion_mnist, femnist, mnist
 
@@ -25,5 +25,5 @@ __all__ = [
     "mnist",
     "synthetic_classification",
     "synthetic_images",
-    "uniform",
+    "draw_cohort",
 ]

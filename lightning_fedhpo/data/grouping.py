@@ -20,7 +20,7 @@ def index_type(count: int) -> type[np.int32] | type[np.int64]:
 def group(owners: Ints, groups: int, rng: np.random.Generator | None = None) -> tuple[Ints, NDArray[np.int64]]:
     """Sort positions by owner; those of owner -1 are left out.
 
-    Within an owner positions keep their order, or are shuffled where there is a generator. Those of owner i are
+    Within an owner positions keep their order, or are shuffled if there is a generator. Those of owner i are
     ``order[offsets[i]:offsets[i + 1]]``. One integer per position is sorted, with the owner in its high bits and a
     unique rank in its low bits: several times faster than a stable argsort, and the same on every machine.
 
@@ -58,12 +58,12 @@ def cut(order: Ints, counts: NDArray[np.int64]) -> list[tuple[Ints, NDArray[np.i
     return [(order[piece == p], offsets_of(counts[:, p])) for p in range(pieces)]
 
 
-def spread(weights: Floats, totals: Ints) -> NDArray[np.int64]:
+def round_shares(weights: Floats, totals: Ints) -> NDArray[np.int64]:
     """Round shares to counts that add up: row c of `weights` shares out ``totals[c]``.
 
     The running sum is rounded, so no count is further than one from its exact share.
 
-    >>> spread(np.array([[0.5, 0.25, 0.25]]), np.array([10])).tolist()
+    >>> round_shares(np.array([[0.5, 0.25, 0.25]]), np.array([10])).tolist()
     [[5, 3, 2]]
     """
     edges = np.cumsum(weights, axis=-1)
@@ -87,7 +87,7 @@ def shuffled_owners(rng: np.random.Generator, counts: NDArray[np.int64]) -> Ints
 def apportion(sizes: NDArray[np.int64], fractions: Sequence[float]) -> NDArray[np.int64]:
     """Split each size into training, validation and test counts.
 
-    Validation and test are rounded to the nearest (halves up). Each is at least one where its fraction is above zero
+    Validation and test are rounded to the nearest (halves up). Each is at least one if its fraction is above zero
     and the client has three examples or more. At least one example is left for training, which gets the rest.
 
     >>> apportion(np.array([1, 2, 3, 10, 14]), (0.8, 0.1, 0.1)).tolist()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_fedhpo.data.grouping import Floats, Ints, even, group, index_type, spread
+from lightning_fedhpo.data.grouping import Floats, Ints, even, group, index_type, round_shares
 
 TRIES = 200
 """How often the clients below the minimum are redrawn before it is an error."""
@@ -41,7 +41,7 @@ def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: fl
     logs = log_gamma(rng, alpha, (len(totals), clients))
     for _ in range(TRIES):
         weights = softmax(logs, axis=1)
-        short = np.flatnonzero(spread(weights, totals).sum(axis=0) < minimum)
+        short = np.flatnonzero(round_shares(weights, totals).sum(axis=0) < minimum)
         if not short.size:
             return weights
         logs[:, short] = log_gamma(rng, alpha, (len(totals), short.size))
@@ -90,7 +90,7 @@ def deal(rng: np.random.Generator, labels: Sequence[Ints], weights: Floats) -> l
     dealt = []
     for part in labels:
         owners: Ints = np.empty(len(part), numbers.dtype)
-        counts = spread(weights, np.bincount(part, minlength=classes))
+        counts = round_shares(weights, np.bincount(part, minlength=classes))
         owners[group(part, classes, rng)[0]] = np.repeat(numbers, counts.ravel())
         dealt.append(owners)
     return dealt

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.data import label_skew
-from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, shuffled_owners, spread
+from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, round_shares, shuffled_owners
 from lightning_fedhpo.data.parts import By, Part
 
 
@@ -111,7 +111,7 @@ class Quantity:
         owners = []
         for part in parts:
             least = self.min_size if part is parts[0] else 0
-            counts = least + spread(weights, np.array([len(part) - least * self.clients]))[0]
+            counts = least + round_shares(weights, np.array([len(part) - least * self.clients]))[0]
             owners.append(shuffled_owners(rng, counts))
         return Assignment(owners, self.clients)
 

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from lightning_fedhpo.arguments import whole
 
 
-def uniform(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.int64]:
+def draw_cohort(rng: np.random.Generator, clients: int, cohort: int) -> NDArray[np.int64]:
     """Draw distinct clients, every set and every order of them equally likely.
 
     The cost depends on the cohort and not on the federation: numpy draws a small sample from many by Floyd's method.
 
-    >>> len(set(uniform(np.random.default_rng(0), clients=1_000_000, cohort=3).tolist()))
+    >>> len(set(draw_cohort(np.random.default_rng(0), clients=1_000_000, cohort=3).tolist()))
     3
     """
     whole("cohort", cohort)

@@ -1,4 +1,4 @@
-"""The choice of an executor and its threads before the first round: by rules and no clock, so that runs repeat."""
+"""The choice of an executor and its threads before the first round: by rules without timing, so that runs repeat."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lightning_fedhpo.types import Config
 SMALL_STEP = 20e6
 """Floating-point operations of a step below which a second thread costs more than it brings."""
 LARGEST_STEP = 100e6
-"""Operations of a step from which on it is all arithmetic: side by side brings nothing."""
+"""Operations of a step from which on it is all arithmetic: the vectorized executor brings nothing."""
 LARGEST_CONVOLUTIONS = 10e9
-"""The same where most of them are convolutions, which are faster together."""
+"""The same if most of them are convolutions, which are faster together."""
 LARGE_MODEL = 1 << 20
-"""Bytes of a model from which on more threads help, also where torch counts no operations."""
+"""Bytes of a model from which on more threads help, also if torch counts no operations."""
 MOST_COPIES = 1.0
-"""Copied elements for each that convolutions return, from which on side by side brings nothing."""
+"""Copied elements for each that convolutions return, from which on the vectorized executor brings nothing."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
 """Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
 
@@ -37,14 +37,14 @@ class Plan:
     """What is known of a run before it begins.
 
     There are clients and configurations to compare executors with, the jobs of a round, about, those of the run at most
-    (None where nobody knows), and :attr:`Executor.alike` of the checkpoint.
+    (None if unknown), and :attr:`Executor.vectorized_matches` of the checkpoint.
     """
 
     clients: Sequence[int]
     configs: Sequence[Config]
     jobs: int
     updates: int | None
-    alike: bool | None = None
+    vectorized_matches: bool | None = None
 
 
 class Operations(NamedTuple):
@@ -58,7 +58,7 @@ _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward
 
 
 def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Executor:
-    """Return the executor of a run, with its number of threads where the user leaves it to us, and say why."""
+    """Return the executor of a run, with its number of threads if the user does not set it, and say why."""
     if isinstance(setting, Sequential):
         sequential.choice = "jobs run one after another, as asked for"
         return sequential
@@ -66,15 +66,15 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
     step = Operations(0.0, 0.0) if asked else operations(sequential, plan.clients[0])
     executor: Executor = sequential
     say: Callable[[str], None] = rank_zero_info
-    against = None if asked else _against(step, plan)
-    if against is not None:
-        text = f"jobs run one after another: {against}"
+    reason = None if asked else _reason_for_sequential(step, plan)
+    if reason is not None:
+        text = f"jobs run one after another: {reason}"
     else:
         try:
-            executor, text = _side_by_side(setting, sequential, plan, step)
-        except CannotBatchError as reason:
-            sequential.alike = False
-            text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {reason}"
+            executor, text = _try_vectorized(setting, sequential, plan, step)
+        except CannotBatchError as error:
+            sequential.vectorized_matches = False
+            text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {error}"
             say = rank_zero_warn if asked else rank_zero_info
     if not asked:
         _set_threads(sequential, step, plan)  # for a run that falls back
@@ -84,14 +84,14 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
     return executor
 
 
-def _side_by_side(
+def _try_vectorized(
     setting: Setting, sequential: SequentialExecutor, plan: Plan, step: Operations
 ) -> tuple[Executor, str]:
-    if plan.alike is False:
+    if plan.vectorized_matches is False:
         raise CannotBatchError("that was found earlier in this run")
     asked = isinstance(setting, Vectorized)
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
-    memory, proved = wished.memory * MEGABYTE, bool(plan.alike)
+    memory, proved = wished.memory * MEGABYTE, bool(plan.vectorized_matches)
     chosen = vectorized(sequential, plan.clients, plan.configs, memory, trusts=asked, proved=proved)
     programs = chosen.batched.programs
     graph = next(graph.graph for (stage, _, _), graph in programs.graphs.items() if stage == "training")
@@ -124,7 +124,8 @@ def _set_threads(executor: Executor, step: Operations, plan: Plan) -> int:
     return 1 if small else torch.get_num_threads()
 
 
-def _against(step: Operations, plan: Plan) -> str | None:
+def _reason_for_sequential(step: Operations, plan: Plan) -> str | None:
+    """Return why running side by side would not pay off; None if it may."""
     if plan.jobs < 2:
         return "a round has one job"
     size = f"a step of a job has {step.all / 1e6:.0f} million operations"
@@ -144,5 +145,5 @@ def operations(sequential: SequentialExecutor, client: int) -> Operations:
             sequential.step_once(client)
     except Exception:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
-    counts = counter.get_flop_counts().get("Global", {})  # nothing where torch counts none of the operations
+    counts = counter.get_flop_counts().get("Global", {})  # nothing if torch counts none of the operations
     return Operations(float(sum(counts.values())), float(sum(counts.get(kind, 0) for kind in _CONVOLUTIONS)))

@@ -22,8 +22,8 @@ class Executor(ABC):
     """With how many threads torch computes the jobs; None leaves it as it is."""
     choice = ""
     """What was chosen to run the jobs, and why."""
-    alike: bool | None = None
-    """Whether jobs side by side gave the results of one after another; None where nobody has compared. It is in the
+    vectorized_matches: bool | None = None
+    """Whether the vectorized executor gave the sequential one's results; None: not compared yet. It is in the
     checkpoint: a resumed run uses the same executor."""
 
     @property
@@ -36,5 +36,5 @@ class Executor(ABC):
         """Yield the result of every job in turn; its tensors hold until the next is asked for."""
 
     def retrace(self) -> None:
-        """Trace the module's steps anew before the next round, where they are traced."""
+        """Trace the module's steps anew before the next round, if they are traced."""
         return

@@ -1,7 +1,7 @@
 """Images with channels innermost, so that a module's convolutions are faster.
 
 Convolutions hand on the layout of their input, so it is enough to lay out batches. Numbers stay the same up to
-rounding; where a module minds the layout, its batches are left as they are.
+rounding; if a module depends on the layout, its batches are left as they are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
 def lay_out_images(executor: SequentialExecutor, client: int, config: Config) -> None:
-    """Have a module's images laid out so, where it has convolutions that gain and its results are the same.
+    """Lay out a module's images so, if it has convolutions that gain and its results are the same.
 
-    A module that fails, as its ``view`` goes by the usual layout, is tried with copies in place of such views.
+    If the module fails because its ``view`` needs the usual layout, it is tried with copies in place of such views.
     """
     local, layers = executor.local, list(executor.local.module.modules())
     if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not executor.state.weights[0].is_cpu:
@@ -28,14 +28,14 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
     if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
         return
     arm, job = executor.untrained_arm(), Job(0, 0, client, config)
-    expected = _trained(executor, job, arm)
+    expected = _train_briefly(executor, job, arm)
     if expected is None:
         return
     local.channels_inside = True
-    found = _trained(executor, job, arm)
+    found = _train_briefly(executor, job, arm)
     if found is None:
         local.any_view = True
-        found = _trained(executor, job, arm)
+        found = _train_briefly(executor, job, arm)
     if (
         found is None
         or apart(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
@@ -44,7 +44,7 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
         local.channels_inside = local.any_view = False
 
 
-def _trained(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:
+def _train_briefly(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:
     try:
         with executor.briefly(), HashedDropout():  # no dropout: masks would not be the same
             result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))

@@ -88,7 +88,7 @@ class SequentialExecutor(Executor):
 
     @contextmanager
     def briefly(self) -> Iterator[None]:
-        """Have single jobs take only the steps that are compared, and jobs side by side no more in an epoch."""
+        """Limit single jobs to the steps that are compared, and the vectorized executor to as many in an epoch."""
         whole, limit = self.limits, self.limits.train
         train = min(limit, STEPS_COMPARED) if isinstance(limit, int) or limit == 1.0 else limit
         self.limits = replace(whole, train=train, steps=STEPS_COMPARED)
@@ -106,7 +106,7 @@ class SequentialExecutor(Executor):
         """Take a client's first step; :meth:`rewound` rolls it back."""
         self.state.begin()
         with seeding.preserved():
-            self.receive(self.untrained_arm(), client, {})
+            self.begin_client(self.untrained_arm(), client, {})
             size, generator = self.binding.settings.batch_size, torch.Generator().manual_seed(0)
             self.local.train(self.data.examples(client, "train"), 1, size, generator, max_steps=1)
             self.local.recorder.finish()
@@ -141,7 +141,7 @@ class SequentialExecutor(Executor):
         done = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
         logged = local.recorder.finish()
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
-        state.settle()
+        state.adopt_replaced_buffers()
         result = self.result(job, used, done, state.weights, logged, before, after)
         finite = result.finite and all_finite(state.weights)
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
@@ -186,7 +186,7 @@ class SequentialExecutor(Executor):
         """
         self.state.begin(job.round, job.arm, job.client)
         self.state.load(arm.weights, arm.buffers, arm.kept(job.client, LOCAL) if known else None)
-        return self.receive(arm, job.client if known else None, job.config)
+        return self.begin_client(arm, job.client if known else None, job.config)
 
     def untrained_arm(self) -> Arm:
         """Return an arm that begins with the module as it is."""
@@ -200,8 +200,8 @@ class SequentialExecutor(Executor):
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
 
-    def receive(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
-        """Begin a client's training from the weights in the module; return the values in force."""
+    def begin_client(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
+        """Prepare a client's training: clear gradients and set its hyperparameters; return the values in force."""
         self._start = arm.weights
         if self.algorithm.changes_gradient:
             self._carried = self.algorithm.carried(arm, client)

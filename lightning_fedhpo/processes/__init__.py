@@ -8,20 +8,20 @@ go round, by torch's own collectives; afterwards all processes have the same sta
 from lightning_fedhpo.processes.collectives import (
     ApartError,
     LostProcessError,
-    add_up,
+    all_reduce_in_place,
+    broadcast_first,
+    disconnect,
     gather,
-    leave,
     meeting,
-    spread,
 )
-from lightning_fedhpo.processes.failures import common, is_alone, is_common, is_silent, together
+from lightning_fedhpo.processes.failures import common, fail_together, is_alone, is_common, is_silent
 from lightning_fedhpo.processes.members import be_first, is_first, rank, world
-from lightning_fedhpo.processes.sharing import share, shared_round
+from lightning_fedhpo.processes.sharing import divide_jobs, shared_round
 
 __all__ = [
     "ApartError",
     "LostProcessError",
-    "add_up",
+    "all_reduce_in_place",
     "be_first",
     "common",
     "gather",
@@ -29,12 +29,12 @@ __all__ = [
     "is_common",
     "is_first",
     "is_silent",
-    "leave",
+    "disconnect",
     "meeting",
     "rank",
-    "share",
+    "divide_jobs",
     "shared_round",
-    "spread",
-    "together",
+    "broadcast_first",
+    "fail_together",
     "world",
 ]

@@ -1,4 +1,4 @@
-"""What goes round between processes, by torch's own collectives: everybody's values, and the sums of their tensors."""
+"""Exchange between processes by torch's collectives: values of every process, and sums of tensors."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def gather(value: Any, at: str) -> list[Any]:
         at: The place in the run, which must be the same in all processes.
 
     Raises:
-        ApartError: Where the processes are at different places.
-        LostProcessError: Where another process is gone.
+        ApartError: If the processes are at different places.
+        LostProcessError: If another process is gone.
 
     >>> gather({"loss": 0.5}, at="the end")
     [{'loss': 0.5}]
@@ -65,10 +65,10 @@ def gather(value: Any, at: str) -> list[Any]:
 
 
 @torch.no_grad()
-def add_up(summed: Iterable[Tensor], largest: Iterable[Tensor] = ()) -> None:
-    """Make tensors everybody's, in place: sums over all processes, or the largest of all.
+def all_reduce_in_place(summed: Iterable[Tensor], largest: Iterable[Tensor] = ()) -> None:
+    """Replace tensors by their sums over all processes, or by the largest of all.
 
-    Tensors of one kind go round as one flat tensor.
+    Tensors of one kind are sent as one flat tensor.
     """
     kinds: dict[tuple[torch.dtype, Any], list[Tensor]] = {}
     for tensors, operation in ((summed, distributed.ReduceOp.SUM), (largest, distributed.ReduceOp.MAX)):
@@ -83,7 +83,7 @@ def add_up(summed: Iterable[Tensor], largest: Iterable[Tensor] = ()) -> None:
 
 
 @torch.no_grad()
-def spread(tensors: Iterable[Tensor]) -> None:
+def broadcast_first(tensors: Iterable[Tensor]) -> None:
     """Give every process the first one's tensors, in place."""
     for tensor in tensors if world() > 1 else ():
         sent = _real(tensor).contiguous()
@@ -92,7 +92,7 @@ def spread(tensors: Iterable[Tensor]) -> None:
         _real(tensor).copy_(sent)
 
 
-def leave() -> None:
+def disconnect() -> None:
     """End the connection to the other processes: who waits for this one learns that it is gone."""
     if world() > 1:
         distributed.destroy_process_group()

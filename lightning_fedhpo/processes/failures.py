@@ -37,15 +37,15 @@ def is_silent(error: BaseException) -> bool:
 
 
 class Answers:
-    """What the processes tell each other at the end of :func:`together`: ``own`` goes round, ``all`` came back."""
+    """The values exchanged at the end of :func:`fail_together`: ``own`` is sent, ``all`` is received."""
 
     own: Any = None
     all: list[Any]
 
 
 @contextmanager
-def together(at: str) -> Iterator[Answers]:
-    """Let all processes fail where one does, and exchange what they have to say.
+def fail_together(at: str) -> Iterator[Answers]:
+    """If the block fails in one process, it fails in all; else every process gets the values of all.
 
     Every process raises its own error, or else that of the first process that has one. SIGTERM counts as an error.
 
@@ -54,7 +54,7 @@ def together(at: str) -> Iterator[Answers]:
     """
     answers, error = Answers(), None
     try:
-        with alone():
+        with without_exchange():
             yield answers
     except (Exception, SIGTERMException) as caught:
         if world() == 1 or isinstance(caught, LostProcessError):
@@ -77,7 +77,7 @@ def _of_another(text: str, trace: str) -> Exception:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def without_exchange() -> Iterator[None]:
     """Keep modules and metric objects from asking the other processes for their part: a client's is its own."""
     if world() == 1 or _alone:
         yield

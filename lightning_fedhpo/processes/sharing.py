@@ -8,8 +8,8 @@ from heapq import heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from lightning_fedhpo.processes.collectives import add_up
-from lightning_fedhpo.processes.failures import together
+from lightning_fedhpo.processes.collectives import all_reduce_in_place
+from lightning_fedhpo.processes.failures import fail_together
 from lightning_fedhpo.processes.members import rank, world
 from lightning_fedhpo.types import ClientResult, Job
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lightning_fedhpo.run.arm import Arm, ClientState
 
 TOLERANCE = 1.03
-"""Whole arms are handed out where the busiest process then has at most so many times the mean work."""
+"""Whole arms are handed out if the busiest process then has at most so many times the mean work."""
 
 
-def share(arms: Sequence[int], costs: Sequence[float], ranks: int) -> list[list[int]]:
-    """Share jobs among processes: whole arms where that balances, job by job otherwise.
+def divide_jobs(arms: Sequence[int], costs: Sequence[float], ranks: int) -> list[list[int]]:
+    """Share jobs among processes: whole arms if that balances, job by job otherwise.
 
     Args:
         arms: Every job's arm.
@@ -31,7 +31,7 @@ def share(arms: Sequence[int], costs: Sequence[float], ranks: int) -> list[list[
     Returns:
         The places of every process's jobs, in their order.
 
-    >>> share([0, 0, 1, 1], [2, 2, 2, 2], 2), share([0, 0, 0, 0], [1, 5, 2, 2], 2), share([0], [1], 2)
+    >>> divide_jobs([0, 0, 1, 1], [2, 2, 2, 2], 2), divide_jobs([0, 0, 0, 0], [1, 5, 2, 2], 2), divide_jobs([0], [1], 2)
     ([[0, 1], [2, 3]], [[1], [0, 2, 3]], [[0], []])
     """
     whole: dict[int, list[int]] = {}
@@ -60,8 +60,8 @@ def _packed(parcels: Sequence[Sequence[int]], costs: Sequence[float], ranks: int
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a process has found in a round, beside its sums.
+class ProcessResults:
+    """What a process sends after a round, beside its sums.
 
     Attributes:
         results: The fields in :data:`_SENT` of its results, by the jobs' places in the round.
@@ -96,7 +96,7 @@ def shared_round(
         arms: The arms in it, by their numbers.
         train: Trains clients and adds what they send to the arms.
         cost: Estimates a job's work.
-        check: Raises where the run must end; called between jobs, where there are several processes.
+        check: Raises if the run must end; called between jobs, if there are several processes.
     """
     return train(jobs, arms) if world() == 1 else _combined(jobs, arms, train, cost, check)
 
@@ -108,24 +108,24 @@ def _combined(
     cost: Callable[[Job], float],
     check: Callable[[], None],
 ) -> list[ClientResult]:
-    own = share([job.arm for job in jobs], [cost(job) for job in jobs], world())[rank()]
-    with together(f"round {jobs[0].round if jobs else -1}") as answers:
+    own = divide_jobs([job.arm for job in jobs], [cost(job) for job in jobs], world())[rank()]
+    with fail_together(f"round {jobs[0].round if jobs else -1}") as answers:
         check()
         results = {}
         for result, place in zip(train([jobs[place] for place in own], arms), own, strict=True):
             results[place] = _values(result)
             check()
         totals = {index: arm.total for index, arm in arms.items() if arm.total is not None}
-        answers.own = Found(results, totals, {index: _on_cpu(arm.arrived) for index, arm in arms.items()})
+        answers.own = ProcessResults(results, totals, {index: _on_cpu(arm.arrived) for index, arm in arms.items()})
     sums = [arm.sums() for arm in arms.values()]
-    add_up(*([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1)))
-    _settle(arms, answers.all)
+    all_reduce_in_place(*([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1)))
+    _set_totals(arms, answers.all)
     every = {place: values for one in answers.all for place, values in one.results.items()}
     return [ClientResult(job, (), (), (), *every[place]) for place, job in enumerate(jobs)]
 
 
-def _settle(arms: Mapping[int, Arm], found: Sequence[Found]) -> None:
-    """Note what is behind the sums; where nobody had a result there are none."""
+def _set_totals(arms: Mapping[int, Arm], found: Sequence[ProcessResults]) -> None:
+    """Give every arm the total weight and the clients' states of all processes; discard arms without a result."""
     for index, arm in arms.items():
         weights = [one.totals[index] for one in found if index in one.totals]
         if weights:

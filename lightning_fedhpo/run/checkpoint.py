@@ -23,18 +23,18 @@ def state_of(session: Session) -> dict[str, Any]:
     state = session.sequential.state
     return {
         "identity": session.identity,
-        "torn": session.torn,
+        "aggregating": session.aggregating,
         "names": list(state.names[0]),
-        **(found(session) if session.arms else {}),
+        **(dry_run_findings(session) if session.arms else {}),
         "initial_personal": list(state.initial_personal),
         "population": session.arms.state_dict(),
         "records": session.records.state_dict(),
     }
 
 
-def found(session: Session) -> dict[str, Any]:
+def dry_run_findings(session: Session) -> dict[str, Any]:
     """Return the findings of the dry run, which a resumed run takes instead of its own."""
-    return {"moving": session.moving, "alike": session.executor.alike}
+    return {"moving": session.moving, "vectorized_matches": session.executor.vectorized_matches}
 
 
 @torch.no_grad()
@@ -77,13 +77,13 @@ def read(
     lost = [part for part in learning if part.state_dict() and part.state_key not in states]
     present = identity.of_run(session) | identity.of_module(session.module, session.tuned_names)
     identity.check(states[state_key]["identity"], present, session.options.on_difference, lost)
-    check_whole(states[state_key]["torn"])
+    check_whole(states[state_key]["aggregating"])
     return checkpoint
 
 
-def check_whole(torn: bool) -> None:
+def check_whole(aggregating: bool) -> None:
     """Refuse to go on from the middle of an aggregation."""
-    if torn:
+    if aggregating:
         raise RuntimeError(
             "the run was interrupted while the server aggregated a round, and cannot go on from there: resume with "
             "`ckpt_path` from a checkpoint before that."

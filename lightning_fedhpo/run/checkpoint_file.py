@@ -21,7 +21,7 @@ class UnwrittenError(OSError):
     """A checkpoint could not be written."""
 
 
-class WholeFiles(TorchCheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Write a checkpoint beside its target and rename it, so that the target is always whole.
 
     The temporary file is named after the target, so the next save overwrites the rest of a killed one. Every process
@@ -32,10 +32,10 @@ class WholeFiles(TorchCheckpointIO):
         self._ending = f".tmp{process or ''}"
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a checkpoint; one of another file system than the local one is written as Lightning does.
+        """Write a checkpoint atomically on the local file system, elsewhere as Lightning does.
 
         Raises:
-            UnwrittenError: Where the disk is full or the folder cannot be written to; an earlier file stays as it is.
+            UnwrittenError: If the disk is full or the folder is read-only; an earlier file stays as it is.
         """
         if "://" in str(path) or storage_options is not None:
             super().save_checkpoint(checkpoint, path, storage_options)
@@ -57,10 +57,10 @@ class WholeFiles(TorchCheckpointIO):
             raise UnwrittenError(error.errno, what, str(target)) from None
 
 
-def write_whole(strategy: Any, process: int) -> None:
-    """Have a Trainer's strategy write whole files, unless its user has chosen how checkpoints are written."""
+def install_atomic_writes(strategy: Any, process: int) -> None:
+    """Make a Trainer's strategy write checkpoints atomically, unless the user has chosen another `CheckpointIO`."""
     if type(strategy.checkpoint_io) is TorchCheckpointIO:
-        strategy.checkpoint_io = WholeFiles(process)
+        strategy.checkpoint_io = AtomicCheckpointIO(process)
 
 
 def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def newest(paths: Iterable[Path]) -> Path | None:
 
 
 def fault(path: Path) -> str | None:
-    """Say why a file cannot be loaded, None where it is whole."""
+    """Return why a file cannot be loaded; None if it is whole."""
     if path.is_dir():
         return "is a folder"
     if not path.is_file():

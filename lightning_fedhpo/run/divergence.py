@@ -30,10 +30,10 @@ class DivergedError(ValueError):
 def check(session: Session, jobs: Sequence[Job]) -> None:
     """Raise if no client was finite in all rounds so far, or in the last few."""
     arms = session.arms
-    rounds, total = session.records.barren, session.records.rounds
+    rounds, total = session.records.rounds_without_finite_client, session.records.rounds
     if not jobs or rounds < min(PATIENCE, total):
         return
-    with processes.together("the look for what is at fault"), seeding.preserved():
+    with processes.fail_together("the look for what is at fault"), seeding.preserved():
         is_rate, reason = _fault(session.sequential, arms.best, jobs, rounds == total, session.monitor)
     if is_rate and session.search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.

@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.arguments import whole
-from lightning_fedhpo.data.sampling import uniform
+from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.run import machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.result import clients_of
@@ -58,7 +58,7 @@ class Evaluation(dict[str, dict[str, float]]):
 
     @property
     def distribution(self) -> dict[str, dict[str, dict[str, float]]]:
-        """The mean over clients, where every client counts alike, and percentiles over clients."""
+        """The mean over clients, every client weighted equally, and percentiles over clients."""
         return {
             kind: {
                 name: {
@@ -135,7 +135,8 @@ def _chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, 
     able = np.flatnonzero(sizes)
     if isinstance(clients, Iterable):
         return [int(client) for client in clients]
-    drawn = range(len(able)) if clients is None else uniform(seeding.rng(seed, seeding.EVALUATION), len(able), clients)
+    draw = seeding.rng(seed, seeding.EVALUATION)
+    drawn = range(len(able)) if clients is None else draw_cohort(draw, len(able), clients)
     return sorted(int(able[place]) for place in drawn)
 
 
@@ -182,11 +183,11 @@ def evaluate(
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
     ids = _chosen_clients(clients, sizes, session.options.seed)
     costs = [int(sizes[client]) for client in ids]
-    own = processes.share([arm.index] * len(ids), costs, processes.world())[processes.rank()]
+    own = processes.divide_jobs([arm.index] * len(ids), costs, processes.world())[processes.rank()]
     found: dict[int, dict[str, Any] | str] = {}
     with (
         machine.threads(session.executor.threads),
-        processes.together("an evaluation") as answers,
+        processes.fail_together("an evaluation") as answers,
         seeding.preserved(),
         private.fitting(trainer, module),
     ):

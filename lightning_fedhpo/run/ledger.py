@@ -14,6 +14,7 @@ class Ledger:
 
     ``rounds`` are rounds of single arms, as the papers count a budget: two arms that live for five rounds spend ten.
     ``evaluations`` are examples that were only scored, ``examples`` those that were trained on (once per epoch).
+    The bytes of a model come from ``Arm.nbytes``, by :meth:`.Records.record_round`.
 
     >>> ledger = Ledger()
     >>> ledger.rounds += 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Records:
-    """The books of a run.
+    """The ledger, history and jobs of a run.
 
     The rows of the present round are kept apart until it ends: a checkpoint from inside the round thus knows which arms
     are aggregated already.
@@ -32,7 +32,7 @@ class Records:
         self.rows: dict[int, dict[str, Cell]] = {}
         self._dropped: list[ClientResult] = []
 
-    def book(
+    def record_round(
         self,
         number: int,
         arm: Arm,
@@ -87,10 +87,10 @@ class Records:
         return self.history[-1]["round"] + 1 if len(self.history) else 0
 
     @property
-    def barren(self) -> int:
-        """For how many rounds, up to the last closed one, no client of any arm was finite."""
-        fruitful = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
-        return self.rounds - 1 - next(fruitful, -1)
+    def rounds_without_finite_client(self) -> int:
+        """The number of rounds since the last one in which a client of any arm was finite."""
+        with_finite_client = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
+        return self.rounds - 1 - next(with_finite_client, -1)
 
     def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
         """Yield every closed round's figures, with the number of jobs done by then."""

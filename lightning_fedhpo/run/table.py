@@ -104,7 +104,7 @@ class Table(Sequence[dict[str, Any]]):
         self._held: dict[str, Column] = {name: Column() for name in columns or {}}
         self._names = tuple(self._held)
         self._waiting = list(zip(*columns.values(), strict=True)) if columns else []
-        self._settled = 0
+        self._flushed = 0
 
     @property
     def columns(self) -> list[str]:
@@ -118,24 +118,24 @@ class Table(Sequence[dict[str, Any]]):
         else:
             new = [name for name in row if name not in self._held]
             if new:
-                self._settle()
-                self._held |= {name: Column(blanks=self._settled) for name in new}
+                self._flush_rows()
+                self._held |= {name: Column(blanks=self._flushed) for name in new}
                 self._names = tuple(self._held)
             self._waiting.append(tuple([row.get(name) for name in self._names]))
         if len(self._waiting) >= WAITING:
-            self._settle()
+            self._flush_rows()
 
-    def _settle(self) -> dict[str, Column]:
+    def _flush_rows(self) -> dict[str, Column]:
         """Return the columns, with every row in them."""
         if self._waiting:
             for column, cells in zip(self._held.values(), zip(*self._waiting, strict=True), strict=True):
                 column.extend(cells)
-            self._settled += len(self._waiting)
+            self._flushed += len(self._waiting)
             self._waiting = []
         return self._held
 
     def __len__(self) -> int:
-        return self._settled + len(self._waiting)
+        return self._flushed + len(self._waiting)
 
     @overload
     def __getitem__(self, item: int) -> dict[str, Any]: ...
@@ -149,12 +149,12 @@ class Table(Sequence[dict[str, Any]]):
         if isinstance(item, str):
             if item not in self._held:
                 raise KeyError(f"no column {item!r} in this table: it has {', '.join(self._names) or 'none yet'}.")
-            return self._settle()[item].cells()
+            return self._flush_rows()[item].cells()
         if isinstance(item, slice):
             return [self[row] for row in range(*item.indices(len(self)))]
         if not -len(self) <= item < len(self):
             raise IndexError(f"row {item} of a table with {len(self)} rows.")
-        return {name: column[item] for name, column in self._settle().items()}
+        return {name: column[item] for name, column in self._flush_rows().items()}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (dict(zip(self._names, cells, strict=True)) for cells in self._cells())
@@ -163,7 +163,7 @@ class Table(Sequence[dict[str, Any]]):
         return zip(*self.to_dict().values(), strict=True)
 
     def __eq__(self, other: object) -> bool:
-        """Tables are equal where a reader of their files could not tell them apart."""
+        """Tables are equal if a reader of their files could not tell them apart."""
         return isinstance(other, Table) and repr(self.to_dict()) == repr(other.to_dict())
 
     __hash__ = None  # type: ignore[assignment]  # mutable
@@ -173,7 +173,7 @@ class Table(Sequence[dict[str, Any]]):
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns by name, as ``pandas.DataFrame`` takes them."""
-        return {name: column.cells() for name, column in self._settle().items()}
+        return {name: column.cells() for name, column in self._flush_rows().items()}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the table, floats in full precision."""
@@ -184,7 +184,7 @@ class Table(Sequence[dict[str, Any]]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the table as a checkpoint keeps it: one tensor of kinds, and one of the numbers' bits."""
-        held = list(self._settle().values())
+        held = list(self._flush_rows().values())
         shape = len(held), len(self)
         kinds, bits = bytearray().join(one.kinds for one in held), b"".join(one.numbers.tobytes() for one in held)
         return {
@@ -202,5 +202,5 @@ class Table(Sequence[dict[str, Any]]):
         for name, kinds, bits, objects in zip(*parts, strict=True):
             table._held[name] = Column.from_bytes(kinds.tobytes(), bits.tobytes(), objects)
         table._names = tuple(table._held)
-        table._settled = saved["kinds"].shape[1]
+        table._flushed = saved["kinds"].shape[1]
         return table

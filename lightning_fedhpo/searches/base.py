@@ -28,7 +28,7 @@ class Draft:
     Attributes:
         server: The configuration of aggregation.
         client: The configuration of all clients.
-        clients: The configuration of each client of the federation, by number; empty where all clients are alike.
+        clients: The configuration of each client of the federation, by number; empty if all clients have the same.
     """
 
     server: Config
@@ -47,7 +47,7 @@ class Search(Callback):
         max_rounds: Rounds of the longest arm.
         rounds: Rounds that the Trainer has to allow.
         spends: Rounds of single arms that the whole search takes; never more than the budget.
-        starts: The number of arms in the first round; None where it is not known.
+        starts: The number of arms in the first round; None if it is not known.
         keeps_start: Whether arms start after the first round, so that the initial weights have to be kept.
         settings: Names of the constructor's arguments that a checkpoint must agree with.
         needs_scores: Whether the search learns from scores, so that a monitor is needed.
@@ -104,7 +104,7 @@ class Search(Callback):
     def reset(self) -> None:
         """Forget earlier runs. Called when a new run begins, and not when one is resumed or continued."""
 
-    def leave(self, client: Collection[str], server: Collection[str], clients: int) -> None:
+    def exclude_tuned(self, client: Collection[str], server: Collection[str], clients: int) -> None:
         """Take the names that a tuner sets, which are not drawn, and the number of clients."""
         self._tuned, self._pinned, self.clients = frozenset(client), frozenset(server), clients
         if self.per_client and not self.client_names:
@@ -153,7 +153,7 @@ class NoSearch(Search):
     """The search of a run without one: one arm, which trains for the Trainer's rounds.
 
     Args:
-        rounds: The number of rounds; None where the Trainer leaves it open.
+        rounds: The number of rounds; None if the Trainer leaves it open.
         ends: Whether the loop ends these rounds instead of the Trainer, since others follow.
     """
 

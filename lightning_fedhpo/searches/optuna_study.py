@@ -35,13 +35,13 @@ def ask_arms(
 ) -> list[Draft]:
     """Return arms to try next, given those tried and their losses; the other arguments are those of :func:`ask`."""
     points = [(_point(search, arm), loss) for arm, loss in tried]
-    with processes.together("the search") as answers:  # unlike machines may round to different points: take the first's
+    with processes.fail_together("the search") as answers:  # unlike machines may round differently: take the first's
         answers.own = ask(dimensions_of(search), points, count, sampler=sampler, startup=startup, seed=seed)
     return [_draft(search, point) for point in answers.all[0]]
 
 
 def dimensions_of(search: Search) -> dict[str, Dimension[Any]]:
-    """Return the dimensions of an arm by ``part/name``, or ``client/number/name`` where clients differ."""
+    """Return the dimensions of an arm by ``part/name``, or ``client/number/name`` if clients differ."""
     client = {f"{prefix}{name}": search.space.client[name] for prefix in _parts(search) for name in search.client_names}
     return {f"server/{name}": search.space.server[name] for name in search.server_names} | client
 

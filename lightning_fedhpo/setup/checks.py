@@ -132,7 +132,7 @@ def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: 
 
 def check_continued(before: Session, now: Session) -> None:
     """Refuse to go on with a run on another module or federation than it began with."""
-    check_whole(before.torn)
+    check_whole(before.aggregating)
     way_out = "a run goes on with what it began with; take a new Trainer for a new run."
     if before.module is not now.module:
         raise MisconfigurationException(f"this Trainer is in the middle of a run of another module: {way_out}")

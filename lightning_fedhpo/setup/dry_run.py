@@ -68,7 +68,7 @@ class Trial:
         executor.state.begin()
         arm = executor.untrained_arm()
         arm.rounds = 1  # where a rate that falls over rounds has fallen
-        executor.receive(arm, self._client, config)
+        executor.begin_client(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
         executor.state.snapshot.reseed(draw)
@@ -97,7 +97,7 @@ class Trial:
             check_logged(scores, monitor)
             weights = [tensor.detach().clone() for tensor in executor.state.weights]
             changed = [
-                name for name, tensor, trained in named_state(module) if not trained and self._differs(name, tensor)
+                name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)
             ]
         finally:
             executor.state.end()

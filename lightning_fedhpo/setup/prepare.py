@@ -26,7 +26,7 @@ from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
 from lightning_fedhpo.setup.dry_run import Trial
 from lightning_fedhpo.setup.effect_check import check_effect, check_server_effect
-from lightning_fedhpo.setup.tuned import Tuned
+from lightning_fedhpo.setup.tuning_plan import TuningPlan
 
 if TYPE_CHECKING:
     from lightning_fedhpo.setup.options import LoopOptions
@@ -56,8 +56,8 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     _check_values(tuning, binding, algorithm)
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
-    training = [name for name, _, trained in named_state(module) if trained]  # a trial may freeze some for a while
-    untrained = [name for name, _, trained in named_state(module) if not trained]  # the trial shows which of them move
+    training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
+    untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, (), untrained, options.seed)
     session.executor = sequential = SequentialExecutor(
         local, state, binding, data, algorithm, limits, session.monitor, options.on_error
@@ -73,14 +73,14 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     state = module_state(module, algorithm.local, changed, options.seed, training)
     sequential.state = state
     configs = tuning.varied if tuning.contrasts else [tuning.config]
-    plan = Plan(clients[:3], configs, session.jobs, session.updates, known.get("alike"))
+    plan = Plan(clients[:3], configs, session.jobs, session.updates, known.get("vectorized_matches"))
     session.executor = _chosen(sequential, options, plan)
     session.moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     session.prepared = True
 
 
 def _check_effects(
-    tuning: Tuned, binding: Binding, trial: Trial, algorithm: Algorithm, weights: Sequence[Tensor]
+    tuning: TuningPlan, binding: Binding, trial: Trial, algorithm: Algorithm, weights: Sequence[Tensor]
 ) -> None:
     for name in binding.names:
         values = tuning.contrasts.get(name)
@@ -105,7 +105,7 @@ def _chosen(sequential: SequentialExecutor, options: LoopOptions, plan: Plan) ->
         sequential.binding.restore()
 
 
-def _check_values(tuning: Tuned, binding: Binding, algorithm: Algorithm) -> None:
+def _check_values(tuning: TuningPlan, binding: Binding, algorithm: Algorithm) -> None:
     """Set every hyperparameter to its extreme values, so that a value that cannot be set is found now."""
     try:
         for name in binding.names:
@@ -124,7 +124,7 @@ def _check_values(tuning: Tuned, binding: Binding, algorithm: Algorithm) -> None
 
 
 def _trial_clients(data: FederatedData, monitor: str | None) -> list[int]:
-    """Return clients to try the module with: with validation examples, where scores are wanted."""
+    """Return clients to try the module with: with validation examples, if scores are wanted."""
     able = data.sizes("train") > 0
     if monitor is not None:
         able &= data.sizes("val") > 0

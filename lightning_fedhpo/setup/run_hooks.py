@@ -34,7 +34,7 @@ class RunHooks(Callback):
         """Take a client's half-trained model out of the module."""
         self._release()
         if not processes.is_common(exception):  # the others learn of it by the broken connection
-            processes.leave()
+            processes.disconnect()
         if self._session is not None and self._session.has_arms:
             self._session.show_best()
 
@@ -69,12 +69,12 @@ class RunHooks(Callback):
 
     @property
     def tuner(self) -> Tuner:
-        """The run's tuner; one that sets nothing where none was given."""
+        """The run's tuner; one that sets nothing if none was given."""
         return self.session.tuner
 
     @property
     def search(self) -> Search:
-        """The run's search; one that starts a single arm where none was given."""
+        """The run's search; one that starts a single arm if none was given."""
         return self.session.search
 
     @property

@@ -24,7 +24,7 @@ from lightning_fedhpo.searches.base import Draft, NoSearch, Search
 from lightning_fedhpo.setup import checks, trainer_checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
-from lightning_fedhpo.setup.tuned import Tuned
+from lightning_fedhpo.setup.tuning_plan import TuningPlan
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import Job, RunPlan
 
@@ -33,14 +33,14 @@ class Session:
     """The parts of a run. The constructor raises if they do not fit together.
 
     Attributes:
-        server: Scores arms on the server's own examples; None where it has none.
-        monitor: The score that clients are asked for; None where only the server is, or nobody.
+        server: Scores arms on the server's own examples; None if it has none.
+        monitor: The score that clients are asked for; None if only the server is asked, or nobody.
         moving: The tensors that training changes beside the weights.
         prepared: Whether the dry run is done.
         identity: The settings that a checkpoint of the run must agree with.
         arms: The run's arms; none before the first round.
         in_round: Whether a round is going on.
-        torn: Whether the server is in the middle of an aggregation, from where nothing can go on.
+        aggregating: True during an aggregation: a checkpoint of this moment cannot be resumed.
         fitted: Whether `fit` is over, so that the module has the best arm's hyperparameters.
         saved: The state of a checkpoint, until the arms are made of it.
     """
@@ -53,7 +53,7 @@ class Session:
     def __init__(self, trainer: private.AnyTrainer, module: LightningModule, options: LoopOptions) -> None:
         self.trainer, self.module, self.options = trainer, module, options
         self.algorithm = options.algorithm
-        self.prepared = self.in_round = self.torn = self.fitted = False
+        self.prepared = self.in_round = self.aggregating = self.fitted = False
         self.saved: dict[str, Any] = {}
         trainer_checks.check_trainer(trainer, options.monitor)
         checks.check_module(module, options.monitor)
@@ -82,7 +82,7 @@ class Session:
         server = tuner.server(0, options.seed)
         checks.check_target(options.target, self.server is not None)
         checks.check_server(self.algorithm, server, tuner, search)
-        search.leave(tuner.client_names, server, len(self.data))
+        search.exclude_tuned(tuner.client_names, server, len(self.data))
         trainer_checks.check_rounds(self.trainer, search, options.retrain or 0)
         checks.check_scores(options.monitor, self.monitor, tuner, search)
         checks.say_undrawn(tuner, search)
@@ -130,7 +130,7 @@ class Session:
         """Make the Trainer write atomically and check what it loads; return a function that ends the check."""
         strategy = self.trainer.strategy
         private.share_jobs(self.trainer)
-        checkpoint_file.write_whole(strategy, self.trainer.global_rank)
+        checkpoint_file.install_atomic_writes(strategy, self.trainer.global_rank)
         return private.guard_loading(
             strategy,
             self.module,
@@ -150,9 +150,9 @@ class Session:
     def start(self) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
         machine.keep_memory()
-        known = self.saved or (checkpoint.found(self) if self.has_arms else {})
+        known = self.saved or (checkpoint.dry_run_findings(self) if self.has_arms else {})
         private.begin_alike(self.trainer.lightning_module)  # what hooks have made of the module since
-        with seeding.preserved(), processes.together("the dry run"):
+        with seeding.preserved(), processes.fail_together("the dry run"):
             prepare(self, known)
         with seeding.preserved():
             if self.server is not None:
@@ -189,9 +189,9 @@ class Session:
     # ------------------------------------------------------------------ what is tuned
 
     @property
-    def tuning(self) -> Tuned:
+    def tuning(self) -> TuningPlan:
         """The hyperparameters that tuner and search set."""
-        return Tuned(self.tuner, self.search, self.options.seed)
+        return TuningPlan(self.tuner, self.search, self.options.seed)
 
     @property
     def tuned_names(self) -> list[str]:
@@ -239,6 +239,6 @@ class Session:
 
     @property
     def updates(self) -> int | None:
-        """How many jobs the whole run has, where it is as long as it may be; None where nobody knows."""
+        """How many jobs the whole run has, if it is as long as it may be; None if unknown."""
         spends = self.search.spends
         return self.options.cohort * (spends + (self.options.retrain or 0)) if spends else None

@@ -28,7 +28,7 @@ def annealed(start: float, rounds: int, total: int) -> float:
     return start / 2 * (1 + math.cos(math.pi * rounds / total))
 
 
-def evolved(
+def perturb_config(
     dimensions: Dimensions, config: Mapping[str, Any], epsilon: float, resample: float, draw: np.random.Generator
 ) -> dict[str, Any]:
     """Return a perturbed configuration: each value is near the old one, or drawn anew with probability ``resample``.
@@ -42,21 +42,21 @@ def evolved(
         if value not in dimension:  # an algorithm's default
             value = dimension.clip(value)
         drawn_anew = chance < resample
-        found[name] = dimension.quantile(fraction) if drawn_anew else neighbour(dimension, value, epsilon, fraction)
+        found[name] = dimension.quantile(fraction) if drawn_anew else perturb_value(dimension, value, epsilon, fraction)
     return found
 
 
-def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: float) -> Any:
+def perturb_value(dimension: Dimension[Any], value: Any, epsilon: float, fraction: float) -> Any:
     """Return a value near another one (equation 3), for a fraction that is uniform in [0, 1).
 
     Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options move by
     ``round((b - a) epsilon)`` steps, at least one, down or up, or not at all.
 
-    >>> neighbour(Float(0.0, 10.0), 5.0, epsilon=0.1, fraction=0.75), neighbour(Float(0.0, 10.0), 9.9, 0.1, 0.99)
-    (5.5, 10.0)
-    >>> neighbour(Float(1e-4, 1.0, log=True), 0.01, epsilon=0.25, fraction=0.0)
+    >>> [perturb_value(Float(0.0, 10.0), value, 0.1, fraction) for value, fraction in ((5.0, 0.75), (9.9, 0.99))]
+    [5.5, 10.0]
+    >>> perturb_value(Float(1e-4, 1.0, log=True), 0.01, epsilon=0.25, fraction=0.0)
     0.001
-    >>> [neighbour(Choice([8, 16, 32, 64, 128]), 16, 0.1, fraction) for fraction in (0.1, 0.5, 0.9)]
+    >>> [perturb_value(Choice([8, 16, 32, 64, 128]), 16, 0.1, fraction) for fraction in (0.1, 0.5, 0.9)]
     [8, 16, 32]
     """
     if epsilon == 0:
@@ -81,11 +81,11 @@ def neighbour(dimension: Dimension[Any], value: Any, epsilon: float, fraction: f
     return dimension.options[min(max(place, 0), last)]
 
 
-def inside(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+def clip_to_ball(ball: Dimensions, config: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with every value clipped to the ball around a base.
 
     >>> near = {"lr": Float(0.1, 0.2), "act": Choice(["relu"])}
-    >>> inside(near, {"lr": 0.7, "act": "gelu"}, base={"lr": 0.15, "act": "relu"})
+    >>> clip_to_ball(near, {"lr": 0.7, "act": "gelu"}, base={"lr": 0.15, "act": "relu"})
     {'lr': 0.2, 'act': 'relu'}
     """
     found = dict(config)

@@ -2,7 +2,7 @@
 
 Khodak et al., "Federated Hyperparameter Tuning: Challenges, Baselines, and Connections to Weight-Sharing", NeurIPS
 2021 (algorithm 2, appendices C and F), and Khodak et al., "Weight Sharing for Hyperparameter Optimization in Federated
-Learning", FL-ICML 2020. No scale of losses overflows.
+Learning", FL-ICML 2020. Losses of any size are safe: computations do not overflow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Schedule = Literal["constant", "adaptive", "aggressive", "auto"]
 Logs = NDArray[np.float64]
 
 LARGEST = 1e300
-"""A gradient's entries stay below this, where the next step would turn them into nan."""
+"""Gradient entries are clipped to this: infinite ones would become nan in the next step."""
 
 
 def normalised(z: Logs) -> Logs:
@@ -103,7 +103,7 @@ class Distribution:
         """Return the uniform distribution."""
         return cls(normalised(np.zeros(size)))
 
-    def step(self, slope: Logs, schedule: Schedule) -> Logs:
+    def scaled_gradient(self, slope: Logs, schedule: Schedule) -> Logs:
         """Return ``eta_t g`` for a gradient that is not zero, by one of the paper's schedules."""
         start = math.sqrt(2.0 * math.log(len(self.z)))
         if schedule == "aggressive":  # the quotient first: it is at most one, whatever the scale
@@ -117,4 +117,4 @@ class Distribution:
         self.steps += 1
         self.norm = math.hypot(self.norm, largest)
         if largest and len(self.z) > 1:
-            self.z = normalised(np.clip(self.z - self.step(slope, schedule), -LARGEST, LARGEST))
+            self.z = normalised(np.clip(self.z - self.scaled_gradient(slope, schedule), -LARGEST, LARGEST))

@@ -25,7 +25,7 @@ from lightning_fedhpo.run.scores import best_and_worst, discounted
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner, check_client_part
-from lightning_fedhpo.tuners.evolution import annealed, evolved, inside
+from lightning_fedhpo.tuners.evolution import annealed, clip_to_ball, perturb_config
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
 LEVELS = ("g", "l")
@@ -38,7 +38,8 @@ class Member:
     base: dict[str, Any]  # the clients' configuration, beta^0
     slots: list[dict[str, Any]] = field(default_factory=list)  # that of each place in the cohort, near the base
     used: int = 0  # the number of places in the present round
-    parent: int | None = None  # the arm that it was replaced by in this round
+    parent: int | None = None
+    """The arm that this arm was copied from in this round; None if it was not replaced."""
 
 
 class FedPop(Tuner):
@@ -156,7 +157,7 @@ class FedPop(Tuner):
         before = [dict(slot) for slot in member.slots]
         for place in worst if best else ():
             source = before[best[int(draw.integers(len(best)))]]
-            member.slots[place] = inside(ball, self._evolved("client", source, arm.rounds, draw), member.base)
+            member.slots[place] = clip_to_ball(ball, self._perturbed("client", source, arm.rounds, draw), member.base)
 
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
         """Replace the worst arms by perturbed copies of the best, every so many rounds (FedPop-G)."""
@@ -169,8 +170,8 @@ class FedPop(Tuner):
             source = best[int(draw.integers(len(best)))]
             base = self._members[source.index].base
             old = {name: source.server[name] for name in self.space.server}
-            server = self._evolved("server", old, arm.rounds, draw)
-            client = self._evolved("client", base, arm.rounds, draw)
+            server = self._perturbed("server", old, arm.rounds, draw)
+            client = self._perturbed("client", base, arm.rounds, draw)
             arm.become(source, {**source.server, **server}, source.client)
             self._members[arm.index] = Member(client, parent=source.index)
             row: dict[str, Any] = {"round": context.round, "arm": arm.index, "parent": source.index}
@@ -240,10 +241,10 @@ class FedPop(Tuner):
     def _ball(self, member: Member) -> SearchSpace:
         return self.space.around(member.base, self.epsilon, "client")
 
-    def _evolved(self, part: Literal["client", "server"], config: Config, rounds: int, draw: Any) -> dict[str, Any]:
+    def _perturbed(self, part: Literal["client", "server"], config: Config, rounds: int, draw: Any) -> dict[str, Any]:
         now = min(rounds, self._rounds)
         epsilon, resample = (annealed(start, now, self._rounds) for start in (self.epsilon, self.resample))
-        return evolved(self.space.part(part), config, epsilon, resample, draw)
+        return perturb_config(self.space.part(part), config, epsilon, resample, draw)
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,6 @@ from torch import nn
 
 from lightning_fedhpo import (
     Choice,
-    FedAvg,
     FederatedLoop,
     FedEx,
     FedProx,
@@ -262,17 +261,3 @@ def test_the_local_learning_rate_falls_over_rounds(executor: Any) -> None:
     other, _, alike = toy_run(2, FallingRate(), executor=executor)
     assert fed.result.history["score"] == other.result.history["score"]
     assert all(torch.equal(one, two) for one, two in zip(module.parameters(), alike.parameters(), strict=True))
-
-
-class Deaf(FedAvg):
-    """Has a server hyperparameter that its aggregation does not read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.server["warmth"] = 1.0
-
-
-def test_a_server_hyperparameter_without_effect_is_found_before_the_first_round() -> None:
-    space = SearchSpace(server={"lr": Float(0.1, 1.0), "momentum": Float(0.0, 0.9), "warmth": Float(0.1, 1.0)})
-    with pytest.raises(ValueError, match="server hyperparameter 'warmth' takes no effect"):
-        toy_run(2, RandomSearch(space, budget=4, max_rounds=2), algorithm=Deaf(), executor="sequential")

@@ -82,7 +82,7 @@ def executor_of(fed: FederatedLoop) -> Executor:
 
 def is_vectorized(fed: FederatedLoop) -> bool:
     """Whether a run has been side by side to its end."""
-    return isinstance(executor_of(fed), VectorizedExecutor) and executor_of(fed).alike is True
+    return isinstance(executor_of(fed), VectorizedExecutor) and executor_of(fed).vectorized_matches is True
 
 
 def agree(one: FederatedLoop, other: FederatedLoop, weights: float = 1e-5, numbers: float = 1e-4) -> None:

@@ -84,14 +84,6 @@ def test_a_monitor_without_a_validation_step() -> None:
         fit(1, module=Trains())
 
 
-def test_a_hyperparameter_without_effect() -> None:
-    module = ToyModule()
-    module.unused = 1.0  # type: ignore[assignment]  # beside the layers
-    with pytest.raises(ValueError, match=r"'module.unused' takes no effect"):
-        fit(1, Fixed({"module.unused": 2.0}), module=module)
-    assert module.unused == 1.0
-
-
 def test_a_result_before_a_run() -> None:
     with pytest.raises(RuntimeError, match="no result yet"):
         _ = FederatedLoop().result

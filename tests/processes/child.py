@@ -82,12 +82,12 @@ def main(folder: Path) -> None:
     found["apart"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=stop))
     found["ended"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=end))
     summed, largest = mixed(RANK)
-    processes.add_up(summed, largest)
+    processes.all_reduce_in_place(summed, largest)
     (one, most), (other, more) = mixed(0), mixed(1)
     found["sums"] = [torch.equal(got, a + b) for got, a, b in zip(summed, one, other, strict=True)]
     found["largest"] = [torch.equal(got, torch.maximum(a, b)) for got, a, b in zip(largest, most, more, strict=True)]
     (folder / f"{RANK}.json").write_text(json.dumps(found))
-    processes.leave()
+    processes.disconnect()
 
 
 if __name__ == "__main__":

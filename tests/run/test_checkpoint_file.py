@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.run.checkpoint_file import UnwrittenError, WholeFiles, newest, read
+from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, UnwrittenError, newest, read
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 RUN = {"callbacks": {"FederatedLoop": {}}, "weights": torch.arange(100_000)}
@@ -25,7 +25,7 @@ RUN = {"callbacks": {"FederatedLoop": {}}, "weights": torch.arange(100_000)}
 
 
 def _save(path: Path, process: int = 0, content: Any = RUN) -> Path:
-    WholeFiles(process).save_checkpoint(content, path)
+    AtomicCheckpointIO(process).save_checkpoint(content, path)
     return path
 
 

@@ -69,7 +69,7 @@ def test_every_job_has_its_clients_own_values(run: Any) -> None:
 def test_the_draws_are_those_of_the_documented_places() -> None:
     """The arm's own place draws the server's part, the places of clients 1 to 8 their configurations."""
     search = drawn()
-    search.leave((), (), CLIENTS)
+    search.exclude_tuned((), (), CLIENTS)
     draft = search.draft(arm=1, seed=5)
     assert draft.server == SPACE.sample(seeding.rng(5, seeding.SPACE, arm=1), "server")
     expected = [SPACE.sample(seeding.rng(5, seeding.SPACE, arm=1, client=1 + client)) for client in range(CLIENTS)]

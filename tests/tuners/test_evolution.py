@@ -12,7 +12,7 @@ import pytest
 from lightning_fedhpo import Choice, Float, Int
 from lightning_fedhpo.run.scores import best_and_worst
 from lightning_fedhpo.space.dimensions import Dimension
-from lightning_fedhpo.tuners.evolution import annealed, evolved, inside, neighbour
+from lightning_fedhpo.tuners.evolution import annealed, clip_to_ball, perturb_config, perturb_value
 
 DRAWS = 10_000
 DIMENSIONS: dict[str, Dimension[Any]] = {
@@ -29,7 +29,7 @@ MIDDLE = {"dropout": 5.0, "lr": 0.01, "epochs": 3, "width": 100, "batch_size": 3
 def drawn(config: dict[str, Any], epsilon: float, resample: float, seed: int = 0) -> dict[str, list[Any]]:
     """Return many perturbed values of every hyperparameter."""
     draw = np.random.default_rng(seed)
-    rows = [evolved(DIMENSIONS, config, epsilon, resample, draw) for _ in range(DRAWS)]
+    rows = [perturb_config(DIMENSIONS, config, epsilon, resample, draw) for _ in range(DRAWS)]
     return {name: [row[name] for row in rows] for name in DIMENSIONS}
 
 
@@ -96,12 +96,12 @@ def test_a_step_is_one_at_least_and_more_where_the_dimension_is_wide() -> None:
         (tens, 100, 0.12, {80, 100, 120}),
     ]
     for dimension, start, epsilon, expected in cases:
-        assert {neighbour(dimension, start, epsilon, fraction) for fraction in (0.0, 0.4, 0.99)} == expected
+        assert {perturb_value(dimension, start, epsilon, fraction) for fraction in (0.0, 0.4, 0.99)} == expected
 
 
 def test_values_outside_of_the_space_are_clipped_and_nothing_moves_without_perturbation() -> None:
     assert close(Counter(drawn(EDGES[2], epsilon=0.1, resample=0.0)["dropout"])[10.0], 0.5)
-    found = evolved({"lr": Float(0.1, 0.5)}, {"lr": 1.0}, 0.1, 0.0, np.random.default_rng(0))
+    found = perturb_config({"lr": Float(0.1, 0.5)}, {"lr": 1.0}, 0.1, 0.0, np.random.default_rng(0))
     assert 0.46 <= found["lr"] <= 0.5, "an algorithm's default is clipped first"
     assert all(set(values) == {MIDDLE[name]} for name, values in drawn(MIDDLE, 0.0, 0.0).items())
 
@@ -110,7 +110,7 @@ def test_a_dimension_more_moves_no_other_ones_draw() -> None:
     two = {"lr": DIMENSIONS["lr"], "epochs": DIMENSIONS["epochs"]}
     three = {**two, "dropout": DIMENSIONS["dropout"]}
     for seed in range(20):
-        few, many = (evolved(some, MIDDLE, 0.1, 0.3, np.random.default_rng(seed)) for some in (two, three))
+        few, many = (perturb_config(some, MIDDLE, 0.1, 0.3, np.random.default_rng(seed)) for some in (two, three))
         assert few == {name: many[name] for name in two}
 
 
@@ -124,10 +124,10 @@ def test_perturbations_fade_by_the_cosine() -> None:
 def test_inside_moves_values_into_the_ball() -> None:
     space = {"lr": Float(0.1, 0.2), "epochs": Int(2, 4), "batch_size": Choice([16, 32]), "act": Choice(["relu"])}
     base = {"lr": 0.15, "epochs": 3, "batch_size": 32, "act": "relu"}
-    found = inside(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base)
+    found = clip_to_ball(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base)
     assert found == {"lr": 0.2, "epochs": 4, "batch_size": 32, "act": "relu"}
     named = {"size": Choice(["m", "l"], ordered=True)}  # neighbours, but none that a number is near to
-    assert inside(named, {"size": "s"}, {"size": "m"}) == {"size": "m"}
+    assert clip_to_ball(named, {"size": "s"}, {"size": "m"}) == {"size": "m"}
 
 
 @pytest.mark.parametrize(

@@ -63,16 +63,16 @@ class Lanes:
         return [int(number) for number in np.count_nonzero(self.sizes, axis=1)]
 
 
-def lanes_of(jobs: int, alone: bool) -> int:
+def lanes_of(jobs: int, one_batch_size: bool) -> int:
     """Return how many lanes a group of jobs gets.
 
     Each number is a program of its own. A round whose jobs all have one batch size has a lane for each of them. Where
     they have several, groups differ from round to round: beyond 16 jobs they get up to a quarter more lanes.
 
-    >>> lanes_of(100, alone=True), [lanes_of(jobs, alone=False) for jobs in (1, 10, 17, 20, 21, 49)]
+    >>> lanes_of(100, one_batch_size=True), [lanes_of(jobs, one_batch_size=False) for jobs in (1, 10, 17, 20, 21, 49)]
     (100, [1, 10, 20, 20, 24, 56])
     """
-    step = 1 if alone or jobs <= 16 else 1 << ((jobs - 1).bit_length() - 3)
+    step = 1 if one_batch_size or jobs <= 16 else 1 << ((jobs - 1).bit_length() - 3)
     return -(-jobs // step) * step
 
 

@@ -1,4 +1,7 @@
-"""Many jobs as one batched computation: a lane for each job, and one call of a program for each step of all of them."""
+"""Many jobs as one batched computation: a lane for each job, and one call of a program for each step of all of them.
+
+The sequential executor trains single jobs in client/training.py.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ Early = tuple[list[Tensor], dict[str, float]]
 """A job's weights, and what it has logged, after the first steps."""
 
 
-class Trained(NamedTuple):
+class TrainedLanes(NamedTuple):
     """What came out of a group of jobs, a lane each; of some lanes also what they were after their first steps."""
 
     weights: list[Tensor]
@@ -88,15 +91,15 @@ class BatchedJobs:
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         before = self._scores(stacked_weights(arms, jobs), settings, jobs) if scored and context.needs_before else {}
         groups = grouped(work, self._lanes_at_once, self._widest)
-        alone = len({one.batch_size for one in work}) == 1
-        several: list[Trained] = []
+        one_batch_size = len({one.batch_size for one in work}) == 1
+        several: list[TrainedLanes] = []
         for width, group in groups:
-            count = lanes_of(len(group), alone)
+            count = lanes_of(len(group), one_batch_size)
             lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
             places = [one.place for one in group]
             places += places[:1] * (count - len(group))  # lanes without a job compute one of another's
             in_lanes = [jobs[place] for place in places], [settings[place] for place in places]
-            several.append(self._trained(lanes, *in_lanes, arms, context, [one.place in watched for one in group]))
+            several.append(self._train_lanes(lanes, *in_lanes, arms, context, [one.place in watched for one in group]))
         weights = [
             torch.cat(parts) if parts[1:] else parts[0] for parts in zip(*(t.weights for t in several), strict=True)
         ]
@@ -117,7 +120,7 @@ class BatchedJobs:
                 early[place] = replace(results[place], weights=mine, train=logged)
         return [results[place] for place in range(len(jobs))]
 
-    def _trained(
+    def _train_lanes(
         self,
         lanes: Lanes,
         jobs: Sequence[Job],
@@ -125,7 +128,7 @@ class BatchedJobs:
         arms: Mapping[int, Arm],
         context: RoundContext,
         watched: Sequence[bool],
-    ) -> Trained:
+    ) -> TrainedLanes:
         programs, count = self.programs, len(jobs)
         start, own = stacked_weights(arms, jobs), self._own(settings)
         weights = [tensor.clone() for tensor in start] if programs.added else start
@@ -173,7 +176,7 @@ class BatchedJobs:
         for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
             tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
         logged = self._logged(sums, last, sizes.sum(0))
-        return Trained([tensor[: len(watched)] for tensor in weights], logged, early)
+        return TrainedLanes([tensor[: len(watched)] for tensor in weights], logged, early)
 
     def _logged(self, sums: Sequence[Tensor], last: Sequence[Tensor], total: Tensor) -> dict[str, list[float]]:
         latest, train = dict(zip(self.programs.last_too, last, strict=True)), {}

@@ -1,4 +1,4 @@
-"""Conditions of side by side that are known without tracing a step."""
+"""Conditions of the vectorized executor that are known without tracing a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 
 def step_by_conditions(sequential: SequentialExecutor) -> Update:
-    """Return the optimizer's batched step, or raise with the reason against side by side."""
+    """Return the optimizer's batched step, or raise with the reason against the vectorized executor."""
     local, state, data = sequential.local, sequential.state, sequential.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)

@@ -1,4 +1,4 @@
-"""The comparison of jobs side by side with the same jobs one after another."""
+"""The comparison of the vectorized executor with the sequential executor on the same jobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compare(
     context: RoundContext,
     slack: float = 1.0,
 ) -> bool:
-    """Train some jobs one after another, too; return whether any came to an end.
+    """Train some jobs with the sequential executor, too; return whether any came to an end.
 
     Their ``early`` results have the weights and logs of after the first steps. A run that has begun has ``slack``.
 
@@ -66,7 +66,7 @@ def compare(
             continue
         found = True
         distance = apart(ours.weights, alone.weights, arm.weights)
-        if distance > allowed and not (begun and _rounds_to(distance, batched, end, arm, context, alone)):
+        if distance > allowed and not (begun and is_rounding_noise(distance, batched, end, arm, context, alone)):
             raise CannotBatchError(
                 f"a client trained both ways came out differently, by {distance:.1g} of the way that its weights "
                 "went: a loss or a gradient depends on more than an example, weights and hyperparameters, or the "
@@ -79,7 +79,7 @@ def compare(
 
 
 def _alone(batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundContext) -> ClientResult:
-    """Take a job's first steps with the dropout masks of side by side, and score the weights it ended with there."""
+    """Take a job's first steps with the vectorized executor's dropout masks, and score its final weights."""
     sequential, job = batched.sequential, end.job
     with (
         seeding.preserved(),
@@ -100,10 +100,13 @@ def _alone(batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundCont
 
 
 @torch.no_grad()
-def _rounds_to(
+def is_rounding_noise(
     distance: float, batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundContext, alone: ClientResult
 ) -> bool:
-    """Whether first weights that differ in their last digits lead about as far away: the comparison proves nothing."""
+    """Whether a tiny change of the initial weights causes a difference of similar size.
+
+    If so, the difference between the executors proves nothing.
+    """
     kept = [weight.clone() for weight in arm.weights]
     torch._foreach_mul_(arm.weights, 1.0 + NUDGE)
     try:

@@ -1,4 +1,4 @@
-"""The executor that runs jobs side by side, as long as its results are those of one after another."""
+"""The executor that runs jobs side by side, as long as its results are those of the sequential executor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class VectorizedExecutor(Executor):
 
     def __init__(self, batched: BatchedJobs) -> None:
         self.batched = batched
-        self.alike = True
+        self.vectorized_matches = True
         self._stale, self._changes = False, 0
         self._stamp = stamp_of(self.sequential)
 
@@ -54,7 +54,7 @@ class VectorizedExecutor(Executor):
         self._notice_changes()
         waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
-        together = bool(self.alike) and not self._trains_others()
+        together = bool(self.vectorized_matches) and not self._trains_others()
         for start in range(0, len(jobs), each):
             wave = jobs[start : start + each]
             results: list[ClientResult] = []
@@ -63,10 +63,10 @@ class VectorizedExecutor(Executor):
                     results = self._run_wave(wave, arms, context, first=start == 0)
                 except Exception as error:
                     # A step that cannot be batched any more; or one client's examples, and the next round may do.
-                    together, self.alike = False, not isinstance(error, CannotBatchError)
-                    what = "this round" if self.alike else "the run"
+                    together, self.vectorized_matches = False, not isinstance(error, CannotBatchError)
+                    what = "this round" if self.vectorized_matches else "the run"
                     rank_zero_warn(f"executor: {what} goes on one job after another: {first_line(error)}.")
-                    if not self.alike:
+                    if not self.vectorized_matches:
                         self.threads = self.sequential.threads  # as in a run that is resumed from here
                         self.choice = f"jobs run one after another since round {context.round}: {first_line(error)}"
             if not together:
@@ -87,7 +87,7 @@ class VectorizedExecutor(Executor):
             )
 
     def _trains_others(self) -> bool:
-        """Whether other parameters train than when the run began: one after another, an error says so."""
+        """Whether other parameters train than when the run began: the sequential executor raises an error then."""
         state = self.sequential.state
         return not all(weight.requires_grad for weight in state.weights) or any(
             parameter.requires_grad for parameter in state.frozen.values()
@@ -96,7 +96,7 @@ class VectorizedExecutor(Executor):
     def _run_wave(
         self, wave: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext, first: bool
     ) -> list[ClientResult]:
-        """Trace anew where the module has changed, and compare a job where it is time to."""
+        """Trace anew if the module has changed, and compare a job if this round is one of the compared."""
         if self._stale:
             step_by_conditions(self.sequential)
             scout(self.batched, wave[0].client)
@@ -119,7 +119,7 @@ def scout(batched: BatchedJobs, client: int) -> None:
     for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
         sequential.clean()
         programs.scout(stage, weights, values)
-    programs.leave(sequential.unused(client))
+    programs.freeze(sequential.unused(client))
     sequential.clean()
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, posed
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
 
 EXAMPLES = 8
 """Examples of the batch that is looked at."""
@@ -101,7 +101,7 @@ def check_known_mean(step: ExampleStep, weights: Sequence[Tensor], columns: Sequ
     """Raise unless a training step's loss ends in a known mean."""
     batch = [column[:EXAMPLES].clone() for column in columns]
     with ExitStack() as stack:
-        stack.enter_context(posed(step.module, "training"))
+        stack.enter_context(pure_step_guard(step.module, "training"))
         tracker = stack.enter_context(LossTracker(batch, columns))
         stack.enter_context(HashedDropout())
         loss, _ = step.on_batch(weights, batch)

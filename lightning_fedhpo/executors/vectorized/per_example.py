@@ -158,8 +158,8 @@ class ExampleStep:
 
 
 @contextmanager
-def posed(module: LightningModule, stage: str) -> Iterator[None]:
-    """Put a module in the stage's mode; raise if its step asks the Trainer, or leaves something in the module."""
+def pure_step_guard(module: LightningModule, stage: str) -> Iterator[None]:
+    """Put a module in the stage's mode; raise if its step asks the Trainer or changes the module."""
     modes = [child for child in module.modules() if child.training] if stage == "validation" else []
     snapshot = Snapshot(module, [*module.parameters(), *module.buffers()])
     for child in modes:

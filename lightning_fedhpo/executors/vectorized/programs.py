@@ -26,7 +26,7 @@ from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, posed
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
 
 
 def first_line(error: BaseException) -> str:
@@ -40,7 +40,7 @@ def first_line(error: BaseException) -> str:
 class Programs:
     """Traces a module's steps for every shape once, and keeps the programs.
 
-    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None where it is in none.
+    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None if it is in none.
     Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own.
     """
 
@@ -74,7 +74,7 @@ class Programs:
         self.compiles = True
         self._programs.clear()
 
-    def leave(self, weights: Sequence[int]) -> None:
+    def freeze(self, weights: Sequence[int]) -> None:
         """Never update these weights: they have no gradient."""
         self.groups = [None if number in weights else group for number, group in enumerate(self.all_groups)]
 
@@ -82,7 +82,7 @@ class Programs:
         """Run a step on one example, to find out what it logs and whether it drops out."""
         step = self.steps[stage]
         columns = [column[0].clone() for column in self.columns[stage]]
-        with torch.no_grad(), self._posed(stage), step.with_values(values), HashedDropout() as dropout:
+        with torch.no_grad(), self._guard(stage), step.with_values(values), HashedDropout() as dropout:
             _, logs = step(list(weights), columns)
         self.logs[stage] = list(logs)
         if stage == "training":
@@ -120,14 +120,14 @@ class Programs:
         function, behind = (self._training, 3) if stage == "training" else (self._validation, 2)
         end = len(inputs) - behind  # there stand the columns, which are the same tensors at every step
         held = range(end - len(self.columns[stage]), end)
-        with self._posed(stage), torch.no_grad():
+        with self._guard(stage), torch.no_grad():
             return trace(function, [tensor.clone() for tensor in inputs], held, self.steps[stage].weights)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """One step; the inputs in order.
 
         Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
-        clients received, and what they carry, where the algorithm adds to gradients; a number of each job for every
+        clients received, and what they carry, if the algorithm adds to gradients; a number of each job for every
         varying option, hyperparameter of the module and of the algorithm; the step's coefficients, group by group; each
         job's key and the step's number, for dropout; the columns; rows, shares and sizes of the batches.
         """
@@ -206,8 +206,8 @@ class Programs:
             total.add_(value)
         return []
 
-    def _posed(self, stage: str) -> AbstractContextManager[None]:
-        return posed(self.steps["training"].module, stage)
+    def _guard(self, stage: str) -> AbstractContextManager[None]:
+        return pure_step_guard(self.steps["training"].module, stage)
 
 
 def _taker(inputs: Sequence[Tensor]) -> Callable[[int], list[Tensor]]:

@@ -24,10 +24,10 @@ def test_a_group_has_the_jobs_of_one_batch_size_within_its_limit() -> None:
 
 
 def test_a_lane_for_each_job_of_one_batch_size_and_few_numbers_of_lanes_otherwise() -> None:
-    assert [lanes_of(jobs, alone=True) for jobs in (1, 10, 100)] == [1, 10, 100]
-    assert [lanes_of(jobs, alone=False) for jobs in range(1, 17)] == list(range(1, 17))
-    assert all(jobs <= lanes_of(jobs, alone=False) <= 1.25 * jobs for jobs in range(1, 300))
-    assert len({lanes_of(jobs, alone=False) for jobs in range(1, 300)}) == 16 + 4 * 4 + 1
+    assert [lanes_of(jobs, one_batch_size=True) for jobs in (1, 10, 100)] == [1, 10, 100]
+    assert [lanes_of(jobs, one_batch_size=False) for jobs in range(1, 17)] == list(range(1, 17))
+    assert all(jobs <= lanes_of(jobs, one_batch_size=False) <= 1.25 * jobs for jobs in range(1, 300))
+    assert len({lanes_of(jobs, one_batch_size=False) for jobs in range(1, 300)}) == 16 + 4 * 4 + 1
 
 
 def test_lanes_that_are_done_are_left_out_at_most_three_times() -> None:

@@ -63,7 +63,7 @@ def test_a_hidden_change_is_found_by_the_comparison_of_a_later_round(expected: F
     with pytest.warns(UserWarning, match="the run goes on one job after another: a client trained both ways") as said:
         fed = run(PLAIN, Configured(), Changes(_hide), rounds=4)
     assert len([one for one in said if "goes on" in str(one.message)]) == 1
-    assert executor_of(fed).alike is False and "one after another since round 2" in fed.choice
+    assert executor_of(fed).vectorized_matches is False and "one after another since round 2" in fed.choice
     agree(expected, fed)  # round 2 is one that is compared
 
 

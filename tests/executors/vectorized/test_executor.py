@@ -186,7 +186,7 @@ def test_a_client_that_fails_is_named_or_left_out(on_error: Any) -> None:
             return
         fed = run(PLAIN, Net(), data=clients(broken), on_error="drop", cohort=8)
     assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7]
-    assert executor_of(fed).alike is True, "another round may do without that client"
+    assert executor_of(fed).vectorized_matches is True, "another round may do without that client"
 
 
 def test_memory_bounds_how_many_examples_are_scored_at_once() -> None:

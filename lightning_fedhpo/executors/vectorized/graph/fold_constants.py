@@ -1,7 +1,7 @@
 """Leaves out operations whose results are known, or that return what is there already.
 
 Cross-entropy asks of every label whether it is one to ignore, counts those that are not, and divides by the count: for
-one example, by one. Where the labels of all clients are known and stay, none of this is computed, forward or backward.
+one example, by one. If the labels of all clients are known and stay, none of this is computed, forward or backward.
 Multiplications by one and sums over one element go, too.
 """
 
@@ -31,7 +31,7 @@ _COMPARED = {name: getattr(operator, name) for name in ("ne", "eq", "lt", "le", 
 def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
     """Replace operations that return their argument, by what is known of ones, zeros and the inputs that are ``held``.
 
-    An operation stays where its argument is written to before its result is last used. Operations that become unused
+    An operation stays if its argument is written to before its result is last used. Operations that become unused
     stay in the graph.
     """
     written, places = written_in(graph), {node: place for place, node in enumerate(graph.nodes)}
@@ -66,7 +66,7 @@ def drop_same_views(graph: Graph) -> None:
             node.replace_all_uses_with(found)
 
 
-def share(graph: Graph) -> None:
+def merge_duplicates(graph: Graph) -> None:
     """Compute once what is computed several times, up to the first operation that writes in place."""
     seen: dict[Any, Node] = {}
     written = written_in(graph)
@@ -89,7 +89,7 @@ def _last_look(node: Node, places: Mapping[Node, int]) -> int:
 def _filled_with(
     node: Node, filled: Mapping[Node, int], held: Mapping[Node, Tensor], written: Mapping[Node, int]
 ) -> int | None:
-    """Return 1 or 0 where all of an operation's numbers are that; False counts as 0, True as 1."""
+    """Return 1 or 0 if all of an operation's numbers are that; False counts as 0, True as 1."""
     name = name_of(node)
     if name in _MADE:
         return _MADE[name]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_fedhpo.executors.vectorized.graph.fold_constants import drop_same_views, leave_out_ones, share
+from lightning_fedhpo.executors.vectorized.graph.fold_constants import drop_same_views, leave_out_ones, merge_duplicates
 from lightning_fedhpo.executors.vectorized.graph.recorder import Recorder
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
@@ -56,7 +56,7 @@ def trace(
     places = list(graph.find_nodes(op="placeholder"))
     leave_out_ones(graph, {places[place]: inputs[place] for place in held})
     drop_same_views(graph)
-    share(graph)
+    merge_duplicates(graph)
     graph.eliminate_dead_code()
     module.recompile()
     return module
@@ -76,7 +76,7 @@ def compiled(module: GraphModule, inputs: Sequence[Tensor]) -> Program:
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler that ``torch.compile`` would call, None where there is none."""
+    """Return the C++ compiler that ``torch.compile`` would call; None if there is none."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next((found for name in names if (found := shutil.which(name))), None)
 

@@ -10,13 +10,13 @@ from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
 
-class Tuned:
+class TuningPlan:
     """The hyperparameters that tuner and search set.
 
     Attributes:
         names: The client hyperparameters to bind.
         config: A configuration as clients may get it.
-        contrasts: For each name two values that ought to make a difference, None where there is one value only.
+        contrasts: For each name two values that ought to make a difference, None if there is only one value.
         edges: For each name the values by which it is checked, if it has several.
         server: For each server hyperparameter that is tuned two values that ought to make a difference.
     """
@@ -33,14 +33,14 @@ class Tuned:
         self.server = {name: pair for name, pair in ends.items() if pair is not None}
 
     def values(self, name: str) -> list[Any]:
-        """Return the extreme values of a hyperparameter, nothing where nobody sets it."""
+        """Return the extreme values of a hyperparameter, nothing if nobody sets it."""
         return [*([self.config[name]] if name in self.config else []), *(self.contrasts.get(name) or ())]
 
     @property
     def varied(self) -> list[Config]:
         """A configuration as drawn, and those with every hyperparameter at either end, but rates low in both.
 
-        With high rates the last digits grow to differences that prove nothing.
+        With high rates rounding errors grow to differences that prove nothing.
         """
         low = {name: min(pair) for name, pair in self.contrasts.items() if pair and group_of(name)[0] == "lr"}
         return [self.config, *({**end, **low} for end in self._ends)]
