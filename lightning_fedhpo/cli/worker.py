@@ -60,4 +60,4 @@ def _end_with(parent: int) -> None:
     while processes.world() == 1:
         if os.getppid() != parent:
             os._exit(1)
-        time.sleep(0.5)
+        time.sleep(0.02)  # short: a meeting that breaks between two looks would be taken for none
