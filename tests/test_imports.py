@@ -14,8 +14,8 @@ PACKAGE = ROOT / "lightning_fedhpo"
 LAYERS = [
     {"cli", "testing"},
     {"loop"},
-    {"tracking"},
-    {"setup", "run", "executors", "algorithms", "tuners", "searches"},
+    {"tracking", "report"},
+    {"setup", "run", "plots", "executors", "algorithms", "tuners", "searches"},
     {"client", "binding", "space", "data", "models", "processes", "_lightning"},
     {"types", "seeding", "arguments"},
 ]
