@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightning import LightningDataModule, Trainer
@@ -31,6 +32,7 @@ class DataModuleProxy(LightningDataModule):
     def _stand_in_for(self, module: LightningDataModule) -> None:
         """Begin to hand on to a data module."""
         self._module = module
+        take_own_hyperparameters(module)
         for name in SETTINGS:
             setattr(self, name, getattr(module, name))
         for name in TRANSFER_HOOKS:  # on the instance: Lightning asks whether we override them
@@ -101,3 +103,18 @@ def overrides(module: LightningDataModule, name: str) -> bool:
     """Return whether a data module has its own version of a method, in its class or on the instance."""
     method = getattr(module, name)
     return getattr(method, "__func__", method) is not getattr(LightningDataModule, name)
+
+
+def take_own_hyperparameters(module: LightningDataModule) -> None:
+    """Give a data module its own hyperparameters back.
+
+    With `subclass_mode_data`, LightningCLI makes `save_hyperparameters()` of every data module save those of the
+    outermost one, whose `dataset` describes the inner one.
+    """
+    saved = module.hparams
+    inner = saved.get("dataset")
+    if "_instantiator" in saved and isinstance(inner, Mapping) and "class_path" in inner:
+        own = {"_class_path": inner["class_path"], **inner.get("init_args", {}), **inner.get("dict_kwargs", {})}
+        own["_instantiator"] = saved["_instantiator"]
+        saved.clear()
+        module.save_hyperparameters(own, logger=module._log_hyperparams)

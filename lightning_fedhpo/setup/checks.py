@@ -17,6 +17,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.searches.base import NoSearch, Search
+from lightning_fedhpo.space.search_space import Part
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
 
@@ -91,6 +92,30 @@ def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Sear
     edges += [(name, value) for name in search.server_names for value in search.space.edges(name, "server")]
     for name, value in edges:
         algorithm.check_values("server", {name: value})
+
+
+def check_spaces(tuner: Tuner, search: Search) -> None:
+    """Refuse a tuner's and a search's spaces that contradict each other.
+
+    The search draws the server part, and of the client part what the tuner does not set.
+    """
+    if isinstance(search, NoSearch) or tuner.space is None:
+        return
+    names = f"{type(tuner).__name__} and {type(search).__name__}"
+    parts: tuple[Part, Part] = ("client", "server")
+    for part in parts:
+        theirs = search.space.part(part)
+        for name, own in tuner.space.part(part).items():
+            if theirs.get(name, own) != own:
+                raise ValueError(
+                    f"{names} must agree on {part}.{name}, got {own!r} and {theirs[name]!r}: give the space to the "
+                    "search alone, and the tuner takes it."
+                )
+    if undrawn := [name for name in tuner.space.server if name not in search.space.server]:
+        raise ValueError(
+            f"the search draws the server's hyperparameters, and only the tuner's space has {', '.join(undrawn)}: give "
+            f"{names} the same space, or the search alone."
+        )
 
 
 def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search) -> None:

@@ -60,6 +60,8 @@ class Session:
         self.tuner: Tuner = trainer_checks.only(trainer, Tuner) or Untuned()
         without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
         self.search: Search = trainer_checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
+        if self.tuner.borrows_space:
+            self.tuner.use_space(self.search.space)
         self.data = checks.federated_data(trainer)
         checks.check_cohort(options.cohort, len(self.data))
         checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
@@ -82,6 +84,7 @@ class Session:
         server = tuner.server(0, options.seed)
         checks.check_target(options.target, self.server is not None)
         checks.check_server(self.algorithm, server, tuner, search)
+        checks.check_spaces(tuner, search)
         search.exclude_tuned(tuner.client_names, server, len(self.data))
         trainer_checks.check_rounds(self.trainer, search, options.retrain or 0)
         checks.check_scores(options.monitor, self.monitor, tuner, search)

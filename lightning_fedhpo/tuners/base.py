@@ -35,6 +35,7 @@ class Tuner(Callback):
 
     Attributes:
         space: The space that configurations are drawn from; None for a tuner that sets values of its own.
+        borrows_space: Whether the space is the search's, because the constructor has got none.
         client_names: The client hyperparameters that the tuner sets; checked before the first round.
         server_names: The server hyperparameters that the tuner changes during the run; checked likewise.
         settings: Names of the constructor's arguments that a checkpoint must agree with.
@@ -54,6 +55,7 @@ class Tuner(Callback):
     """
 
     space: SearchSpace | None = None
+    borrows_space: bool = False
     client_names: Sequence[str] = ()
     server_names: Sequence[str] = ()
     settings: Sequence[str] = ()
@@ -68,6 +70,22 @@ class Tuner(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a Trainer without a ``FederatedLoop``."""
         check_beside_loop(self, trainer, stage)
+
+    def own_space(self, space: SearchSpace | None) -> None:
+        """Take the constructor's space; without one the run's search gives its own."""
+        self.borrows_space = space is None
+        if space is not None:
+            self.use_space(space)
+
+    def use_space(self, space: SearchSpace) -> None:
+        """Tune the client part of a space."""
+        if not space.client:
+            raise ValueError(
+                f"{type(self).__name__} tunes client hyperparameters, of which its `space` has none: give it a "
+                "SearchSpace(client={...}), or no space at all beside a search: then it takes the search's."
+            )
+        self.space = space
+        self.client_names = tuple(space.client)
 
     def reset(self) -> None:
         """Forget earlier runs. Called when a new run begins, and not when one is resumed or continued."""
@@ -144,10 +162,3 @@ class Tuner(Callback):
 
 class Untuned(Tuner):
     """The tuner of a run without one: every client trains with the module's own hyperparameters."""
-
-
-def check_client_part(tuner: Tuner, space: SearchSpace) -> None:
-    """Refuse a space without client hyperparameters."""
-    if not space.client:
-        name = type(tuner).__name__
-        raise ValueError(f"`space` must be a SearchSpace with a client part: {name} tunes client hyperparameters.")

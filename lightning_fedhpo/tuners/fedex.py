@@ -24,7 +24,7 @@ class FedEx(WeightSharing):
     """Tune client hyperparameters by exponentiated gradient, while the model is trained.
 
     Args:
-        space: Its client part is tuned.
+        space: Its client part is tuned; by default that of the search's space.
         configs: How many configurations an arm chooses among, k; or a pair of bounds to draw it from for each arm.
         epsilon: How far the configurations are from the arm's first, as a part of the space: 0 makes them all the
             same, 1 draws each from the whole space.
@@ -47,7 +47,7 @@ class FedEx(WeightSharing):
 
     def __init__(
         self,
-        space: SearchSpace,
+        space: SearchSpace | None = None,
         configs: int | Sequence[int] = 27,
         epsilon: float = 0.1,
         schedule: Schedule = "aggressive",

@@ -24,7 +24,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.scores import best_and_worst, discounted
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.tuners.base import Tuner, check_client_part
+from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.evolution import annealed, clip_to_ball, perturb_config
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 
@@ -49,7 +49,8 @@ class FedPop(Tuner):
     population.
 
     Args:
-        space: Both its parts are tuned. The search draws the first server values.
+        space: Both its parts are tuned; by default those of the search's space. The search draws the first server
+            values.
         levels: ``"g"`` replaces the worst arms by perturbed copies of the best; ``"l"`` does the same to the
             configurations of a cohort's places inside each arm. Both, one or none.
         interval: Rounds between two replacements of arms: 1 is every round, 0.1 a tenth of the longest arm's rounds.
@@ -65,11 +66,12 @@ class FedPop(Tuner):
         ('lr',)
     """
 
+    space: SearchSpace
     settings = ("levels", "interval", "rho", "epsilon", "resample", "discount")
 
     def __init__(
         self,
-        space: SearchSpace,
+        space: SearchSpace | None = None,
         levels: Sequence[Literal["g", "l"]] = LEVELS,  # type: ignore[assignment]  # a tuple of these texts
         interval: float = 0.1,
         rho: int = 3,
@@ -78,8 +80,6 @@ class FedPop(Tuner):
         discount: float = 0.9,
     ) -> None:
         check_kinds(FedPop, locals())
-        check_client_part(self, space)
-        self.space: SearchSpace = space
         self.levels = list(levels)
         self.interval = number("interval", interval, above=0)
         if interval >= 1 and interval != int(interval):
@@ -88,11 +88,15 @@ class FedPop(Tuner):
         self.epsilon = number("epsilon", epsilon, 0, 1)
         self.resample = number("resample", resample, 0, 1)
         self.discount = number("discount", discount, 0, 1)
-        self.client_names = tuple(space.client)
-        self.server_names = tuple(space.server) if "g" in levels else ()
         self.needs_scores = "l" in levels  # arms have scores of their own, which may be the server's
         self._rounds = 1
+        self.own_space(space)
         self.reset()
+
+    def use_space(self, space: SearchSpace) -> None:
+        """Tune both parts of a space."""
+        super().use_space(space)
+        self.server_names = tuple(space.server) if "g" in self.levels else ()
 
     def reset(self) -> None:
         """Forget every arm."""

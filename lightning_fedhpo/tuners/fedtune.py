@@ -24,7 +24,7 @@ from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
 from lightning_fedhpo.tuners import fedtune_policy as policy
-from lightning_fedhpo.tuners.base import Tuner, check_client_part
+from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.ensemble_loss import derivative, finite, outputs_of
 from lightning_fedhpo.tuners.fedtune_state import FedTuneState
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
@@ -38,7 +38,8 @@ class FedTune(Tuner):
     ``FederatedLoop(target="server", retrain=...)``, which trains with the found configurations from the start.
 
     Args:
-        space: The product of its client part's :class:`~lightning_fedhpo.Choice` dimensions are the candidates.
+        space: The product of its client part's :class:`~lightning_fedhpo.Choice` dimensions are the candidates;
+            by default those of the search's space.
         lr: The step size of the policy. With ``"sgd"`` it is large, since derivatives are about the loss divided by the
             number of clients; with ``"adam"`` about 0.1.
         optimizer: ``"sgd"`` takes the plain steps of the paper's equation 11, ``"adam"`` those of DSNAS.
@@ -59,13 +60,14 @@ class FedTune(Tuner):
         6
     """
 
+    space: SearchSpace
     needs_everyone = True
     lists_values = True
     settings = ("lr", "optimizer", "credit", "buffer", "capacity", "relaxation", "temperature", "center", "loss")
 
     def __init__(
         self,
-        space: SearchSpace,
+        space: SearchSpace | None = None,
         lr: float = 5.0,
         optimizer: Literal["sgd", "adam"] = "sgd",
         credit: Literal["server", "federated"] = "server",
@@ -77,19 +79,11 @@ class FedTune(Tuner):
         loss: str | None = None,
     ) -> None:
         check_kinds(FedTune, locals())
-        check_client_part(self, space)
-        for name, dimension in space.client.items():
-            if not isinstance(dimension, Choice):
-                raise ValueError(
-                    f"FedTune chooses among listed values, got {dimension!r} for {name!r}: list them, as in "
-                    f"{name}=Choice({dimension.grid(3)!r})."
-                )
         if relaxation == "concrete" and buffer != "shared":
             raise ValueError(
                 f'`buffer` must be "shared" with relaxation="concrete", got {buffer!r}: all candidates are trained, so '
                 "that there is no joint configuration to keep a model for."
             )
-        self.space: SearchSpace = space
         self.lr = number("lr", lr, above=0)
         self.optimizer = optimizer
         self.credit = credit
@@ -99,12 +93,22 @@ class FedTune(Tuner):
         self.temperature = number("temperature", temperature, above=0)
         self.center = center
         self.loss = loss
-        self.client_names = tuple(space.client)
+        self._clients, self._monitor = 0, ""
+        self.own_space(space)
+        self.reset()
+
+    def use_space(self, space: SearchSpace) -> None:
+        """Make the candidates of a space's listed values."""
+        super().use_space(space)
+        for name, dimension in space.client.items():
+            if not isinstance(dimension, Choice):
+                raise ValueError(
+                    f"FedTune chooses among listed values, got {dimension!r} for {name!r}: list them, as in "
+                    f"{name}=Choice({dimension.grid(3)!r})."
+                )
         options = [dimension.options for dimension in space.client.values() if isinstance(dimension, Choice)]
         self._candidates = [dict(zip(space.client, values, strict=True)) for values in product(*options)]
-        self.repeats = len(self._candidates) if relaxation == "concrete" else 1
-        self._clients, self._monitor = 0, ""
-        self.reset()
+        self.repeats = len(self._candidates) if self.relaxation == "concrete" else 1
 
     def reset(self) -> None:
         """Forget every arm."""

@@ -42,7 +42,7 @@ class MultiplicativeWeights(WeightSharing):
     """Draw configurations by weights that shrink with the losses of the clients that used them.
 
     Args:
-        space: Its client part is tuned.
+        space: Its client part is tuned; by default that of the search's space.
         configs: How many configurations are drawn from it, uniformly.
         rounds: The number of rounds planned, n; by default the Trainer's ``max_epochs``.
 
@@ -54,7 +54,7 @@ class MultiplicativeWeights(WeightSharing):
 
     prefix = "multiplicative"
 
-    def __init__(self, space: SearchSpace, configs: int = 27, rounds: int | None = None) -> None:
+    def __init__(self, space: SearchSpace | None = None, configs: int = 27, rounds: int | None = None) -> None:
         check_kinds(MultiplicativeWeights, locals())
         super().__init__(space)
         self.size = whole("configs", configs, high=MOST_CONFIGS)

@@ -19,7 +19,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.tuners.base import Tuner, check_client_part
+from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.exponentiated_gradient import Baseline, Distribution, entropy, sampled
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
@@ -98,15 +98,14 @@ class WeightSharing(Tuner):
         cutoff: The entropy below which the most likely configuration is used.
     """
 
+    space: SearchSpace
     needs_scores = True
     prefix: str
     factorized: bool = False
     cutoff: float = 0.0
 
-    def __init__(self, space: SearchSpace) -> None:
-        check_client_part(self, space)
-        self.space: SearchSpace = space
-        self.client_names = tuple(space.client)
+    def __init__(self, space: SearchSpace | None) -> None:
+        self.own_space(space)
         self.reset()
 
     @abstractmethod

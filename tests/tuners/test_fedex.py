@@ -236,7 +236,10 @@ def test_sampled_deployment_draws_for_each_client() -> None:
         ({"epsilon": 1.5}, "whole space"),
         ({"baseline": 2.0}, "drawn"),
         ({"cutoff": -1.0}, "`cutoff`"),
-        ({"space": SearchSpace(server={"lr": Float(0.1, 1.0)})}, "client part: FedEx tunes"),
+        (
+            {"space": SearchSpace(server={"lr": Float(0.1, 1.0)})},
+            "FedEx tunes client hyperparameters, of which its `space` has none",
+        ),
     ],
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:
