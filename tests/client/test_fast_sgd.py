@@ -1,4 +1,4 @@
-"""The plain step of SGD equals torch's, to the last bit, and leaves everything else to torch."""
+"""The fused step of SGD equals torch's plain one up to rounding, and leaves everything else to torch."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def trained(options: dict[str, Any], by_hand: bool, sparse: bool = False) -> lis
 
 
 @pytest.mark.parametrize(("options", "sparse"), [*((form, False) for form in FORMS), ({"momentum": 0.9}, True)])
-def test_the_plain_step_is_torchs_bit_for_bit(options: dict[str, Any], sparse: bool) -> None:
+def test_the_fused_step_is_torchs_up_to_rounding(options: dict[str, Any], sparse: bool) -> None:
     ours, theirs = trained(options, True, sparse), trained(options, False, sparse)
     assert len(ours) == len(theirs)
-    assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
 def test_an_option_or_a_hook_that_comes_later_is_heeded() -> None:
