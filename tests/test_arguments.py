@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import lightning_fedhpo
@@ -79,28 +78,19 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     [
         (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
         (lambda: FederatedLoop(cohort=0), ValueError, "`cohort` must be at least 1, got 0"),
-        (lambda: FederatedLoop(epochs=0), ValueError, "`epochs`"),
         (lambda: FederatedLoop(mode="mean"), ValueError, "`mode` must be one of 'min', 'max', got 'mean'"),
-        (lambda: FederatedLoop(target="local"), ValueError, "`target`"),
-        (lambda: FederatedLoop(executor="parallel"), ValueError, "`executor`"),
-        (lambda: FederatedLoop(on_error="ignore"), ValueError, "`on_error`"),
         (lambda: FederatedLoop(monitor=None, target="global"), ValueError, "monitor=None"),
         (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
-        (lambda: FederatedLoop(evaluate_at=[1.5]), TypeError, r"a sequence of whole numbers or None, got \[1.5\]"),
-        (lambda: FederatedLoop(evaluate_at=torch.tensor(1)), TypeError, r"a sequence of whole .*, got tensor\(1\)"),
-        (lambda: FederatedLoop(mode=None), TypeError, "`mode` must be one of 'min', 'max', got None"),
         (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping or None, got \[1\]"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
-        (lambda: FedEx(SPACE, factorized="no"), TypeError, "`factorized` must be true or false"),
         (lambda: FedEx(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000, got 1000000"),
         (lambda: SuccessiveHalving(SPACE, eliminations=100_000), ValueError, "`eliminations` must be at most 20"),
         (lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6), ValueError, "at most 100000 arms, got 1000000 with"),
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
         (lambda: FedAvg(lr=math.inf), ValueError, "the server's `lr` must be finite, got inf"),
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
-        (lambda: models.MLP(lr=0), ValueError, "`lr` must be above 0, got 0"),
         (lambda: models.MLP(momentum=1.5), ValueError, r"`momentum` must be in \[0, 1\), got 1.5"),
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
         (lambda: Choice(range(10**9)), ValueError, "Choice has at most 10000 options"),

@@ -170,27 +170,15 @@ def test_what_is_local_never_leaves_the_client() -> None:
     ("make", "message"),
     [
         (lambda: FedAvg(lr=0.0), "above 0"),
-        (lambda: FedAvg(momentum=1.0), r"\[0, 1\)"),
-        (lambda: FedAvg(decay=-0.1), "decay"),
         (lambda: FedAvg(weighting="size"), "uniform"),  # type: ignore[arg-type]
         (lambda: FedProx(mu=-1.0), "`mu`"),
         (lambda: Reptile(lr=1.5), "FedAvg to go beyond"),
         (lambda: FedOpt("rmsprop"), "'sgd', 'adam', 'adagrad', 'yogi'"),  # type: ignore[arg-type]
         (lambda: FedOpt("sgd", beta1=0.9), "takes lr, decay and momentum"),
-        (lambda: FedOpt("adam", beta2=1.0), "`beta2`"),
-        (lambda: FedOpt("yogi", tau=0.0), "`tau`"),
-        (lambda: FedAvg().check_values("server", {"lr": 0.0}), "above 0"),
         (lambda: FedProx().check_values("client", {"prox_mu": -1.0}), "`mu`"),
-        (lambda: Reptile().check_values("server", {"lr": 1.5}), "beyond the mean"),
-        (lambda: FedOpt("adam").check_values("server", {"beta1": 1.0}), "`beta1`"),
         (lambda: toy_run(1, algorithm=FedAvg(local="head.*")), "head.*match nothing in the module: net.0.weight"),
     ],
 )
 def test_bad_input(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_value_that_is_no_number() -> None:
-    with pytest.raises(TypeError, match="the server's .* must be a number, got 'fast'"):
-        FedAvg().check_values("server", {"lr": "fast"})

@@ -99,10 +99,8 @@ def test_what_nobody_sets_is_reported_and_left_alone() -> None:
     ("name", "message"),
     [
         ("momentum", r"'momentum' reaches nothing.*lr.*weight_decay.*beta1.*dropout"),
-        ("learning_rate", "'learning_rate' reaches nothing"),
         ("params", "'params' reaches nothing"),
         ("module.nothing", "Everything has no 'nothing', it has .*scale"),
-        ("module.net.9.p", "Sequential has no '9'"),
         ("hparams.gamma", "has no 'gamma', it has label_smoothing, unused"),
         ("net.2.p", "write `module.net.2.p`"),
         ("module.net.0.weight", "trained parameter"),
@@ -112,11 +110,6 @@ def test_what_nobody_sets_is_reported_and_left_alone() -> None:
 def test_a_name_that_reaches_nothing_is_an_error(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bound(name)
-
-
-def test_a_tensor_holds_a_value_with_the_digits_that_it_has() -> None:
-    module, binding, _ = bound("module.temperature")
-    assert binding.apply({"module.temperature": 0.001})["module.temperature"] == module.temperature.item() != 0.001
 
 
 class Stubborn(nn.Linear):
@@ -161,17 +154,6 @@ def test_what_takes_no_effect_is_an_error_before_the_first_round() -> None:
     assert set(fed.result.jobs["hparams.unused"]) == {0.5}
 
 
-def test_every_hyperparameter_of_the_papers_space_is_proved() -> None:
-    log = {"lr": (1e-4, 1.0), "weight_decay": (1e-5, 1e-1), "prox_mu": (1e-5, 1.0)}
-    rest = {"momentum": Float(0.0, 0.9), "dropout": Float(0.0, 0.5), "batch_size": Choice([8, 16, 32])}
-    rates = {name: Float(*bounds, log=True) for name, bounds in log.items()}
-    space = SearchSpace(client={**rates, **rest, "epochs": Choice([1, 2, 3, 4, 5])})
-    fed, _, _ = toy_run(2, FedEx(space, configs=4, epsilon=1.0), algorithm=FedProx())
-    for row in fed.result.jobs:
-        steps = -(-row["train_examples"] // row["batch_size"])
-        assert row["local_steps"] == steps * row["epochs"], "epochs and batch size show in what was done"
-
-
 def test_the_proof_leaves_the_module_alone_and_a_run_the_values_to_deploy() -> None:
     space = SearchSpace(client={"dropout": Float(0.0, 0.5), "module.scale": Float(0.5, 2.0)})
     module = Everything()
@@ -187,12 +169,9 @@ def test_the_proof_leaves_the_module_alone_and_a_run_the_values_to_deploy() -> N
     ("name", "dimension", "message"),
     [
         ("epochs", Int(0, 5), "'epochs' may become 0 in this run, which cannot be: `epochs` must be at least 1"),
-        ("epochs", Float(1.0, 5.0), "'epochs' may become 2.5.*whole number"),
         ("dropout", Float(0.0, 1.5), "'dropout' may become 1.5"),
         ("lr", Float(0.0, 1.0), "'lr' may become 0.0.*above 0, got 0.0: with 0 nothing is learned"),
-        ("weight_decay", Float(-1.0, 1.0), "'weight_decay' may become -1.0.*at least 0"),
         ("beta1", Float(0.5, 1.0), r"'beta1' may become 1.0.*\[0, 1\)"),
-        ("prox_mu", Float(-1.0, 1.0), "'prox_mu' may become -1.0.*at least 0"),
     ],
 )
 def test_bad_ends_of_a_space_are_found_before_the_first_round(name: str, dimension: Any, message: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from lightning_fedhpo.data import FederatedData, Iid
 
@@ -52,10 +52,8 @@ DATASETS: dict[str, Any] = {
     "tensors": TensorDataset(X, Y),
     "dict": {"features": X, "label": Y},
     "subset": Subset(TensorDataset(torch.cat([X, X]), torch.cat([Y, Y])), range(N, 2 * N)),
-    "subset of subset": Subset(Subset(TensorDataset(X, Y), range(N - 1, -1, -1)), range(N - 1, -1, -1)),
     "items": Items(),
     "at once": AtOnce(),
-    "stack of items": StackDataset(StackDataset(X, Y), Y.tolist()),
     "joined": ConcatDataset([Subset(Items(), range(20)), Subset(Items(), range(20, N))]),
     "transformed": Noisy(X, Y),
     "list": [(X[i], int(Y[i])) for i in range(N)],

@@ -82,21 +82,3 @@ def test_other_clients_do_not_move_a_clients_split(names: Any, new: list[Any]) -
     assert len(after) == 8 + len(set(new))
     assert {name: after[name] for name in before} == before
     assert contents(names[OWNERS], np.arange(240), seed=4) != before
-
-
-@pytest.mark.parametrize("names", ["numbers", "words"])
-def test_every_example_is_held_out_equally_often(names: str) -> None:
-    owners = np.repeat(np.arange(20_000), 10)
-    by = owners if names == "numbers" else np.array([f"client {i:05}" for i in range(20_000)])[owners]
-    data = FederatedData([torch.zeros(200_000)], Natural(by))
-    val, test = (data.order(split) % 10 for split in ("val", "test"))
-    # One of ten, 20,000 times: chi-squared with 9 degrees of freedom, and 89 for the 90 pairs of different ranks. The
-    # bounds are the 99.9 % quantiles.
-    counts = np.bincount(val, minlength=10)
-    assert ((counts - 2000) ** 2 / 2000).sum() < 27.9
-    pairs = np.bincount(val * 10 + test, minlength=100).reshape(10, 10)
-    assert not np.diag(pairs).any()
-    pairs = pairs[~np.eye(10, dtype=bool)]
-    assert ((pairs - 20_000 / 90) ** 2 / (20_000 / 90)).sum() < 135.9
-    # Neighbours are not alike: the same rank for two clients in a row one time in ten, give or take four deviations.
-    assert np.mean(val[1:] == val[:-1]) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 20_000))

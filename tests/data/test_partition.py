@@ -51,13 +51,6 @@ def test_every_example_is_in_one_split_of_one_client(partition: Partition) -> No
     assert (first != other).any() != isinstance(partition, Natural)
 
 
-def test_iid_sizes_and_labels_are_even() -> None:
-    assert set(np.bincount(assign(Iid(7), LABELS).owners[0]).tolist()) == {N // 7, N // 7 + 1}
-    # A client of 600 random examples has each of ten classes 60 times, give or take a few standard deviations (7.3).
-    halves = class_counts(assign(Iid(2), LABELS).owners[0], LABELS, 2)
-    assert np.abs(halves[0] - halves[1]).max() < 60
-
-
 def test_quantity_is_a_dirichlet_draw_above_the_minimum() -> None:
     # The variance of a symmetric Dirichlet share is (1/k)(1 - 1/k)/(k a + 1): for k = 2000 and a = 0.5 a relative
     # standard deviation of sqrt((k - 1)/(k a + 1)) = 1.41.
@@ -169,20 +162,15 @@ def test_natural_takes_values_in_any_form(dataset: Any, by: Any) -> None:
     ("partition", "message"),
     [
         (Iid(11), "11 clients need 11, there are 10. Choose fewer `clients`"),
-        (Quantity(4, min_size=3), "4 clients need 12, there are 10.*smaller `min_size`"),
-        (Dirichlet(4, 1.0, min_size=3), "4 clients need 12"),
         (Dirichlet(7, 1e-4), "min_size=1.*larger `alpha` \\(now 0.0001\\), fewer `clients`"),
         (Shards(3, 6), "at most the number of classes, got 6 with 5"),
         (Shards(2, 2), "2 clients of 2 classes cannot hold 5"),
-        (Natural("who"), "must name a column of the train set, got 'who'; its examples have no names"),
         (Natural([1, 2]), "one value per example, 10 in the train set, got int64 of shape \\(2,\\)"),
-        (Natural(np.zeros((10, 2))), "got float64 of shape \\(10, 2\\)"),
         (Natural(np.zeros(10)), "integers or strings, `by` gives float64"),
-        (Natural([[1, 2], [3]] * 5), "integers or strings, `by` gives object"),
         (Natural(list("aabbbccccc"), min_size=3), "1 of 3 have fewer \\(the first is 'a' with 2\\).*drop"),
         (Natural({"test": [1]}), "must cover every split, got \\['test'\\] without 'train'"),
     ],
-    ids=range(13),
+    ids=range(8),
 )
 def test_what_cannot_be_done_says_why(partition: Partition, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
@@ -214,11 +202,8 @@ def test_own_partitions_work_and_are_checked() -> None:
     assert [data.indices(c).tolist() for c in range(2)] == [[2], [0, 3]]
     for wrong, message in (
         (Mine([0, 1, 2, 3], 2), "got 0 to 3 with 2 clients"),
-        (Mine([0, 1, 0], 2), "got 3 of int64 for the train set of 4"),
         (Mine([0, 2, 0, 0], 3), r"1 of 3 have none \(the first is client 1\)"),
-        (Mine([-1, -1, -1, -1], 0), "nobody to train"),
         (Mine([0, 1, 0, 1], 2, names=np.array(["one"])), r"1 array\(s\) for 1 part\(s\), 2 clients, 1 name"),
-        (Mine([0] * 4, 1, parts=2), r"2 array\(s\) for 1 part\(s\), 1 clients, no names"),
     ):
         with pytest.raises(ValueError, match=message):
             FederatedData([torch.arange(4)], wrong)

@@ -57,11 +57,6 @@ def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert executor_of(fed).threads == 1
 
 
-def test_a_round_of_one_job_runs_one_after_another() -> None:
-    fed = run("auto", Net(), cohort=1)
-    assert "one after another: a round has one job" in fed.choice and not is_vectorized(fed)
-
-
 def test_convolutions_of_images_are_not_compiled() -> None:
     module, _, _ = CASES["images"]()
     fed = run(Vectorized(compile=True), module)
@@ -108,11 +103,3 @@ def test_a_client_all_of_whose_batches_are_skipped_keeps_the_model() -> None:
 def test_an_unknown_executor_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="`executor` must be one of 'auto', 'sequential', 'vectorized'"):
         FederatedLoop(executor=wrong)
-
-
-@pytest.mark.parametrize(
-    ("memory", "kind", "rule"), [(0, ValueError, "at least 1, got 0"), (1.5, TypeError, "a whole number, got 1.5")]
-)
-def test_settings_are_checked(memory: Any, kind: Any, rule: str) -> None:
-    with pytest.raises(kind, match=f"`memory` must be {rule}"):
-        Vectorized(memory=memory)

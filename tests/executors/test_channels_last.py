@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Iid
-from lightning_fedhpo.data.images import any_view
 from lightning_fedhpo.setup import prepare
 from lightning_fedhpo.testing import ToyModule, quiet_trainer
 
@@ -98,15 +97,3 @@ def test_a_late_write_to_a_copy_is_an_error_and_no_other_result() -> None:
     with pytest.raises(RuntimeError, match="writes to a `view` of what its convolutions return"):
         fitted(Network(3, flat=Flat(), writes=True), 3, rounds=2)
     assert "view" not in vars(Tensor), "what stood in for views was left behind"
-
-
-def test_standing_in_for_views_may_be_asked_for_twice() -> None:
-    image = torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    first, second = any_view(), any_view()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert image.view(2, -1).shape == (2, 48)
-    second.__exit__(None, None, None)
-    with pytest.raises(RuntimeError, match="view size is not compatible"):
-        image.view(2, -1)

@@ -107,9 +107,6 @@ def test_a_wrong_shape_is_explained():
     ("kind", "options", "rule"),
     [
         (LeNet, {"size": 11}, "`size`.*at least 12, got 11"),
-        (CNN, {"size": 3}, "`size`.*at least 4, got 3"),
-        (CifarCNN, {"size": 5}, "`size`.*at least 6, got 5"),
-        (LSTM, {"layers": 0}, "`layers` must be at least 1"),
         (MLP, {"dropout": 1.5}, r"`dropout` must be in \[0, 1\], got 1.5"),
     ],
 )

@@ -112,12 +112,6 @@ def test_it_does_not_hold_what_can_be_derived(whole: Whole) -> None:
     assert size < 2 * parameters + 60_000, "the module's weights, the arm's, and the tables"
 
 
-def test_a_checkpoint_by_the_clock(whole: Whole, tmp_path: Path) -> None:
-    keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
-    run("fedprox", keep, rounds=2)
-    assert _differing("fedprox", tmp_path / "step=5.ckpt", whole("fedprox")[0]) == []
-
-
 class Kept(OnExceptionCheckpoint):
     """Lightning removes the file after a run that ends well."""
 
@@ -190,13 +184,6 @@ def test_a_fit_that_goes_on_is_a_resumed_run(whole: Whole) -> None:
     trainer.fit(module, datamodule=toy_data())
     assert outcome(fed, trainer, module) == whole("fedopt-yogi")[0]
     assert plain(state) == before, "a state that was taken does not change afterwards"
-
-
-def test_one_trainer_may_go_back_to_its_own_checkpoint(whole: Whole, tmp_path: Path) -> None:
-    fed, trainer, module = run("fedavg-personal", ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), rounds=3)
-    trainer.fit_loop.max_epochs = 4
-    trainer.fit(module, datamodule=toy_data(), ckpt_path=tmp_path / "epoch=0.ckpt")
-    assert outcome(fed, trainer, module) == whole("fedavg-personal")[0]
 
 
 class Trips(Tuner):

@@ -66,16 +66,6 @@ def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
     assert torch.equal(good.optimizer.state[good.weights[0]]["momentum_buffer"], buffers[1])
 
 
-def test_a_server_momentum_that_changes_is_in_force_in_the_next_round() -> None:
-    algorithm = FedAvg(lr=1.0, momentum=0.0)
-    arm = Arm(0, algorithm, {}, [torch.zeros(2, dtype=torch.float64)])
-    trained(arm, algorithm, 1.0)  # pseudo-gradient -1: to 1
-    arm.server["momentum"] = 0.5
-    trained(arm, algorithm, 3.0)  # -2, the buffer begins with it: to 3
-    trained(arm, algorithm, 4.0)  # -1, and half of -2: to 5
-    assert arm.weights[0].tolist() == [5.0, 5.0]
-
-
 def test_states_are_pending_until_the_round_is_aggregated() -> None:
     algorithm = Controls()
     algorithm.clients = 4

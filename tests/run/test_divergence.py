@@ -56,11 +56,6 @@ def test_data_that_is_not_finite_is_named(executor: Any) -> None:
     assert same(module, ToyModule())
 
 
-def test_validation_examples_count_where_they_are_scored() -> None:
-    assert "the data is at fault" in _fit(ToyModule(), _data(range(CLIENTS), "val"))[1]
-    assert not _fit(ToyModule(), _data(range(CLIENTS), "val"), monitor=None)[1]
-
-
 class Explodes(ToyModule):
     """Has a loss, a gradient or a score that is not finite, in some rounds."""
 

@@ -14,11 +14,6 @@ from lightning_fedhpo.run.folders import obstacle
 from tests.fits import fit
 
 
-def test_folders_that_are_there_or_can_be_made(tmp_path: Path) -> None:
-    assert obstacle(tmp_path) == obstacle(tmp_path / "new" / "and deeper") == ""
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert obstacle(tmp_path / "file") == obstacle(tmp_path / "file" / "new" / "deeper") == f"{tmp_path}/file is a file"

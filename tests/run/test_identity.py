@@ -62,13 +62,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({"lr": 0.2}, r"optimizers.0.groups.0.lr: 0.1 there, 0.2 here"),
         ({"optimizer": "Adam"}, r"optimizers.0.class: 'SGD' there, 'Adam' here"),
-        ({"gamma": 0.5}, r"schedulers.0.gamma: 1.0 there, 0.5 here"),
         ({"weight_decay": 0.02}, r"hparams.weight_decay: 0.01 there, 0.02 here"),
         ({"dropout": 0.2}, r"dropout.0: 0.1 there, 0.2 here"),
         ({"batch_size": 16}, r"data.batch_size: 8 there, 16 here"),
-        ({"gradient_clip_val": 0.5}, r"trainer.gradient_clip_val: None there, 0.5 here"),
-        ({"limit_train_batches": 2}, r"trainer.limit_train_batches: 1.0 there, 2 here"),
-        ({"precision": "64-true"}, r"trainer.precision: '32-true' there, '64-true' here"),
     ],
 )
 def test_what_would_be_another_run_is_refused_with_both_values(changed: Any, message: str, saved: Path) -> None:

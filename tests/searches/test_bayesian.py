@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 from typing import Any
@@ -89,22 +88,6 @@ def test_a_loss_that_is_not_finite_is_told_as_failed(studies: list[Any]) -> None
     told = studies[0].trials[:4]
     assert [(trial.state.name, trial.value) for trial in told] == [("COMPLETE", 1.0), *[("FAIL", None)] * 3]
     assert [trial.params for trial in told] == [point for point, _ in known]
-
-
-def test_it_says_nothing_and_leaves_optunas_settings() -> None:
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]  # a handler of the test
-    before, logger = optuna.logging.get_verbosity(), logging.getLogger("optuna")
-    optuna.logging.set_verbosity(optuna.logging.INFO)
-    logger.addHandler(handler)
-    try:
-        ask({"lr": Float(0.0, 1.0)}, [({"lr": 0.1}, 1.0)], 2, sampler="gp", startup=1, seed=0)
-        assert optuna.logging.get_verbosity() == optuna.logging.INFO
-    finally:
-        logger.removeHandler(handler)
-        optuna.logging.set_verbosity(before)
-    assert not said
 
 
 def test_it_is_told_every_arms_last_score_as_a_loss(studies: list[Any]) -> None:

@@ -50,11 +50,6 @@ def test_a_search_draws_what_a_tuner_leaves() -> None:
         assert three["server"] == one["server"], "the server's part does not depend on what a tuner sets"
 
 
-def test_max_mode_prefers_large_scores() -> None:
-    fed, _, _ = toy_run(3, RandomSearch(SPACE, budget=12, max_rounds=3), monitor="val_acc", mode="max")
-    assert fed.result.score == max(arm["scores"][-1] for arm in fed.result.arms)
-
-
 def test_hyperbands_brackets_for_81_rounds() -> None:
     """The table of the Hyperband paper (R=81, eta=3), as n_i and r_i."""
     table = {

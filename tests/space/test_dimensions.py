@@ -54,18 +54,13 @@ def test_log_int_is_as_likely_as_the_reals_that_round_to_it() -> None:
     [
         (Float(0.0, 1.0), 0.5, 0.25, Float(0.25, 0.75)),
         (Float(0.0, 1.0), 0.125, 0.25, Float(0.0, 0.375)),  # cut off below
-        (Float(0.0, 1.0), 0.875, 0.25, Float(0.625, 1.0)),  # and above
-        (Float(-4.0, 4.0), 0.0, 0.5, Float(-4.0, 4.0)),
         (Float(1e-4, 1.0, log=True), 1e-2, 0.25, Float(1e-3, 1e-1, log=True)),  # four decades: one to each side
         (Float(1e-4, 1.0, log=True), 1e-4, 0.5, Float(1e-4, 1e-2, log=True)),
         (Int(0, 10), 5, 0.1, Int(4, 6)),
         (Int(0, 10), 5, 0.11, Int(3, 7)),  # ceil(1.1) = 2 steps, and as many down as up
         (Int(0, 10), 1, 0.3, Int(0, 4)),
-        (Int(0, 10), 10, 0.01, Int(9, 10)),
         (Int(0, 100), 50, 0.07, Int(43, 57)),  # 7 steps, although 100 * 0.07 > 7 in floating point
-        (Int(1, 5), 3, 0.25, Int(2, 4)),
         (Int(1, 1000, log=True), 10, 1 / 3, Int(1, 100, log=True)),  # three decades: one to each side
-        (Int(1, 16, log=True), 4, 0.25, Int(2, 8, log=True)),
         (Int(1, 16, log=True), 3, 0.25, Int(1, 6, log=True)),  # 1.5 to 6, rounded outwards
     ],
 )
@@ -126,19 +121,11 @@ def test_values_are_plain_and_cannot_be_changed() -> None:
     [
         (Float, (2.0, 1.0), ValueError, "comes first, got 2.0 and 1.0: swap"),
         (Float, (0.0, 1.0, True), ValueError, "log scale needs bounds above zero, got 0.0"),
-        (Float, (0.0, math.inf), ValueError, "must be finite"),
-        (Float, (-1e308, 1e308), ValueError, "distance must be finite"),
         (Float, ("1e-4", 1.0), TypeError, r"write 1\.0e-4"),
-        (Float, (0.0, 1.0, "yes"), TypeError, "`log` of Float must be true or false, got 'yes'"),
         (Int, (1, 2.5), TypeError, "whole numbers .*got 1 and 2.5"),
-        (Int, (True, 5), TypeError, "whole numbers"),
-        (Int, (5, 1), ValueError, "swap"),
         (Choice, ([],), ValueError, "at least one option"),
         (Choice, ([1, 2, 1],), ValueError, "different, got 1 twice"),
-        (Choice, ("abc",), TypeError, "must be a list, got 'abc'"),
-        (Choice, (3,), TypeError, "must be a list, got 3"),
         (Choice, ([[1], [2]],), TypeError, r"number, text, true, false or none, got \[1\]"),
-        (Choice, ([1.0, math.inf],), ValueError, "finite, got inf"),
     ],
 )
 def test_constructors_refuse(kind: type, arguments: tuple[object, ...], error: type[Exception], message: str) -> None:

@@ -146,16 +146,6 @@ def test_multiplicative_weights_by_hand() -> None:
         toy_run(-1, MultiplicativeWeights(RATES))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_any_scale_of_losses_keeps_a_distribution(schedule: Any) -> None:
-    paths = [played(make(5, schedule=schedule), 20, 2, scale)[1] for scale in (2.0**-40, 1.0, 2.0**40)]
-    for path in paths:
-        assert torch.isfinite(path[-1]).all()
-        assert path[-1].sum().item() == pytest.approx(1.0, abs=1e-12)
-        if schedule in ("aggressive", "adaptive"):  # which do not see the scale
-            assert torch.allclose(torch.stack(path), torch.stack(paths[1]), atol=1e-12)
-
-
 def test_a_client_without_a_finite_score_teaches_nothing() -> None:
     for tuner, scores in ((make(3), [None, math.nan]), (make(3, objective="diff"), [2.0])):
         arm, context = new_arm(), RoundContext(0, seed=0, needs_before=False)
@@ -230,12 +220,8 @@ def test_sampled_deployment_draws_for_each_client() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"configs": 0}, "`configs`"),
         ({"configs": (5, 2)}, "pair"),
-        ({"configs": 10**6}, "`configs` must be at most 10000, got 1000000"),
         ({"epsilon": 1.5}, "whole space"),
-        ({"baseline": 2.0}, "drawn"),
-        ({"cutoff": -1.0}, "`cutoff`"),
         (
             {"space": SearchSpace(server={"lr": Float(0.1, 1.0)})},
             "FedEx tunes client hyperparameters, of which its `space` has none",

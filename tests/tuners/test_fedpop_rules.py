@@ -96,11 +96,8 @@ def test_arms_that_have_all_diverged_are_left_alone() -> None:
     ("options", "message"),
     [
         ({"levels": ["g", "x"]}, "`levels` must be a sequence of 'g' and 'l', got \\['g', 'x'\\]"),
-        ({"levels": "g"}, "`levels` must be "),
-        ({"interval": 0}, "`interval` must be "),
         ({"interval": 2.5}, "`interval` must be whole rounds, or a part of the run below 1, got 2.5"),
         ({"rho": 1}, "`rho` must be at least 2, got 1: the worst 1/rho are replaced"),
-        ({"space": SearchSpace(server={"lr": Float(0.1, 1.0)})}, "client hyperparameters"),
     ],
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:

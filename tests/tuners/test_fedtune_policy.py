@@ -49,17 +49,6 @@ def test_adam_is_that_of_torch() -> None:
     assert ours == pytest.approx(weight.detach().numpy(), rel=1e-9)
 
 
-def test_candidates_are_drawn_by_their_probabilities() -> None:
-    count = 20_000
-    wanted = np.array([0.05, 0.7, 0.0, 0.25])
-    with np.errstate(divide="ignore"):
-        logits = np.log(np.maximum(wanted, 1e-300))
-    places = policy.drawn(np.tile(logits, (count, 1)), DRAW.random(count))
-    shares = np.bincount(places, minlength=4) / count
-    assert shares == pytest.approx(wanted, abs=4 * 0.5 / count**0.5)  # four standard deviations at the most
-    assert shares[2] == 0
-
-
 def test_the_edges_of_numbers() -> None:
     logits = np.log(np.full((1, 10), 0.1))
     assert policy.softmax(logits).cumsum()[-1] < 1.0, "or the case is not there"

@@ -71,15 +71,6 @@ def test_the_least_recently_used_goes(policy: Any) -> None:
     assert [fetched(buffer, arm, key) for key in [(0, 0), (7, 7), (5, 5)]] == [2, 3, other]
 
 
-def test_fetching_leaves_the_buffer_as_it_is() -> None:
-    """A round that is taken up again fetches twice."""
-    buffer, arm = filled("joint", 2, (0,), (1,))
-    fetched(buffer, arm, (0,))
-    buffer.fetch(arm, (2,))
-    buffer.store(arm, (2,))
-    assert fetched(buffer, arm, (0,)) == START, "a look at the first has not made it younger than the second"
-
-
 def test_entries_share_no_tensor_with_the_arm_or_each_other() -> None:
     buffer, arm = filled("joint", 9, (0,), (1,))
     for key in [(0,), (1,), (2,)]:

@@ -84,7 +84,6 @@ def test_clients_are_found_by_their_number_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("rows", "kind", "message"),
     [
-        ([], ValueError, "list with `server` and `client`"),
         ([{"client": {}}], ValueError, "list with `server` and `client`"),
         (
             [{"server": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3}, "client": {"lr": 0.1}}],
@@ -116,11 +115,6 @@ def test_clients_are_found_by_their_number_in_any_order() -> None:
 def test_bad_input_is_found_before_the_first_round(rows: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         replayed(Replay(rows), len(rows))
-
-
-def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no file at"):
-        Replay(tmp_path / "nothing.json")
 
 
 def test_by_fedhpo(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import Choice, FederatedData, Float, Iid, RandomSearch, SearchSpace
-from lightning_fedhpo.testing import toy_tensors
+from lightning_fedhpo import Choice, Float, RandomSearch, SearchSpace
 from tests.executors.toys import PLAIN, Net, is_vectorized, loss, run
 
 
@@ -53,33 +52,11 @@ class LogsSize(Net):
         return loss(self, batch)
 
 
-class Listed(Net):
-    """Holds weights in a list, beside where they started."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pairs = [(weight, weight.detach().clone()) for weight in self.net.parameters()]
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return loss(self, batch) + 0.0 * sum((weight - start).square().sum() for weight, start in self.pairs)
-
-
-class Keeps(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        self.last = loss(self, batch)
-        return self.last
-
-
 class Connections(nn.Linear):
     """A layer whose weights are dropped out, by one mask for a batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(x, functional.dropout(self.weight, 0.3, self.training), self.bias)
-
-
-class DropsAlways(Net):
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", functional.cross_entropy(functional.dropout(self(batch[0]), 0.8), batch[1]))
 
 
 class Recurrent(Net):
@@ -90,19 +67,6 @@ class Recurrent(Net):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rnn(x.unflatten(1, (3, 2)))[0][:, -1]
-
-
-class Unrolled(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.cell = nn.GRUCell(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        state = torch.zeros(len(x), 3)
-        for part in x.unflatten(1, (3, 2)).unbind(1):
-            state = self.cell(part, state)
-        return state
 
 
 class Watches(Callback):
@@ -125,12 +89,8 @@ REASONS: dict[str, Any] = {
     "what it logs as 'size'": (LogsSize, []),
     "moves the buffers": (lambda: Net(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), []),
     "no batched step of RMSprop": (lambda: Net(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01)), []),
-    "somewhere else than the module's own layers": (Listed, []),
-    "leaves something in `last`": (Keeps, []),
     "a client trained both ways came out": (lambda: Net(nn.Sequential(Connections(6, 3))), []),
-    "drops out in validation": (DropsAlways, []),
     "recurrent layers": (Recurrent, []),
-    "torch has no batched aten::gru_cell": (Unrolled, []),
     "Watches acts between jobs": (Net, [Watches]),
     "the optimizer's nesterov is tuned": (nesterov, [lambda: RandomSearch(SPACE, budget=2, max_rounds=1)]),
 }
@@ -145,9 +105,3 @@ def test_what_cannot_be_batched_runs_one_after_another_and_says_why(reason: str)
     expected = run("sequential", make(), *(one() for one in callbacks))
     assert fed.result.jobs == expected.result.jobs
     assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
-
-
-def test_a_data_set_that_is_not_made_of_tensors_runs_one_after_another() -> None:
-    with pytest.warns(UserWarning, match="not made of tensors"):
-        examples = list(zip(*toy_tensors(100), strict=True))
-        run(PLAIN, Net(), data=FederatedData(examples, Iid(4), batch_size=8))

@@ -104,13 +104,6 @@ def test_a_difference_that_rounding_makes_too_proves_nothing(monkeypatch: pytest
     assert is_vectorized(run(PLAIN, Net(), change, rounds=3))
 
 
-def test_a_module_that_changes_before_every_round_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightning_fedhpo.executors.vectorized.executor.CHANGES_TOLD", 2)
-    with pytest.warns(UserWarning, match="changes before every round") as said:
-        run(PLAIN, Net(), Changes(lambda module, number: setattr(module, "number", number)), rounds=4)
-    assert len([one for one in said if "every round" in str(one.message)]) == 1
-
-
 def test_the_compared_job_is_a_function_of_seed_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[int, list[int]]] = []
     compare = equivalence.compare

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Callback
 from torch import Tensor
 
 from lightning_fedhpo import Choice, FederatedData, FederatedLoop, Fixed, Float, Int, Natural, RandomSearch, SearchSpace
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import PLAIN, Net, agree, clients, executor_of, is_vectorized, run
 from tests.executors.vectorized.zoo import CASES, Drifting, tuned
 
@@ -69,24 +68,6 @@ def test_what_clients_carry_is_added_to_their_gradients(executor: Any) -> None:
     own, common = float((share * steps * 0.1 * (client - 3)).sum()), float((share * steps).sum())
     for weight, old in zip(fed.arms[0].weights, start, strict=True):
         torch.testing.assert_close(weight.detach(), old - 0.25 * 0.5 * (own + 0.2 * common * old))
-
-
-def test_clients_of_another_federation_carry_what_nobody_has_trained() -> None:
-    asked: list[int | None] = []
-
-    class Asking(Drifting):
-        def carried(self, arm: Any, client: int | None) -> list[Tensor]:
-            asked.append(client)
-            return super().carried(arm, 3 if client is None else client)
-
-    module, data = Net(), clients()
-    fed = FederatedLoop(Asking(), cohort=4, executor="sequential")
-    trainer = quiet_trainer(1, fed)
-    trainer.fit(module, datamodule=data)
-    asked.clear()
-    fed.evaluate(trainer, module, data, split="val", clients=[5])
-    fed.evaluate(trainer, module, clients(seed=1, fractions=(0.5, 0.3, 0.2)), split="val", clients=[5])
-    assert asked == [5, None]
 
 
 def test_a_client_that_carries_something_else_is_named() -> None:
@@ -187,21 +168,6 @@ def test_a_client_that_fails_is_named_or_left_out(on_error: Any) -> None:
         fed = run(PLAIN, Net(), data=clients(broken), on_error="drop", cohort=8)
     assert [row["client"] for row in fed.result.jobs if row["dropped"]] == [7]
     assert executor_of(fed).vectorized_matches is True, "another round may do without that client"
-
-
-def test_memory_bounds_how_many_examples_are_scored_at_once() -> None:
-    single = {"data": clients(batch_size=1), "cohort": 4}
-    before = [row["score_after"] for row in run(PLAIN, Net(), **single).result.jobs]
-
-    class Tight(Callback):
-        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-            fed = next(one for one in trainer.callbacks if isinstance(one, FederatedLoop))
-            batched: Any = executor_of(fed).batched  # type: ignore[attr-defined]  # it is the vectorised one
-            batched.example_bytes, batched.memory = 1 << 20, 18 << 20
-
-    fed = run(PLAIN, Net(), Tight(), **single)
-    assert ("validation", 4, 4) in executor_of(fed).batched.programs.graphs  # type: ignore[attr-defined]  # as above
-    assert [row["score_after"] for row in fed.result.jobs] == pytest.approx(before, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -62,15 +62,9 @@ def test_labels_that_are_ignored_are_compared():
         (lambda x: [x * torch.ones_like(x)], []),
         (lambda x: [torch.ones_like(x).transpose(0, 1) * x.transpose(0, 1)], ["transpose"]),
         (lambda x: [x / torch.ones_like(x)], []),
-        (lambda x: [torch.ones_like(x) / x], ["ones_like", "div"]),
-        (lambda x: [torch.div(x, torch.ones_like(x), rounding_mode="floor")], ["ones_like", "div"]),
         (lambda x: [x * torch.zeros_like(x)], ["zeros_like", "mul"]),
-        (lambda x: [x.int() * torch.ones_like(x)], ["_to_copy", "ones_like", "mul"]),
-        (lambda x: [x * 1], []),
         (lambda x: [x * True], ["mul"]),
         (lambda x: [x[:, :, None].sum(2)], []),
-        (lambda x: [x[:, None].sum(1, keepdim=True)], ["unsqueeze"]),
-        (lambda x: [x.sum(1)], ["sum"]),
         (lambda x: [(x > 0)[:, :, None].sum(2)], ["gt", "unsqueeze", "sum"]),
         (lambda x: [x.transpose(0, 1).transpose(0, 1) + 1], ["add"]),
         (lambda x: [(x + 1) * (x + 1)], ["add", "mul"]),
@@ -97,34 +91,10 @@ def writes_to_a_view_of_the_factor(x):
     return [product + x]
 
 
-def looks_by_a_view_after_the_write(x):
-    view = (x * 1).view(-1)
-    x += 2
-    return [view + 1]
-
-
 def writes_when_all_have_looked(x):
     found = (x * 1) + 3
     x += 2
     return [found, x]
-
-
-def zeros_that_part(x):
-    one, other = torch.zeros_like(x), torch.zeros_like(x)
-    one += x
-    return [other + 1, x * 1, one]
-
-
-def a_constant_written_to_by_a_view(x):
-    mask = torch.zeros(2)
-    mask[1:] += 1
-    return [x * mask * 1]
-
-
-def a_constant_that_an_input_is_added_to(x):
-    total = torch.zeros(2)
-    total[1:] += x[1:]
-    return [total * 1]
 
 
 @pytest.mark.parametrize(
@@ -132,17 +102,13 @@ def a_constant_that_an_input_is_added_to(x):
     [
         (writes_to_the_product, False),
         (writes_to_a_view_of_the_factor, False),
-        (looks_by_a_view_after_the_write, False),
         (writes_when_all_have_looked, True),
-        (zeros_that_part, True),
-        (a_constant_written_to_by_a_view, None),
-        (a_constant_that_an_input_is_added_to, None),
     ],
 )
 def test_what_is_written_to_stays_apart(function, goes):
     x = torch.tensor([0.5, -1.5])
     program = traced(function, [x])
-    assert goes is None or ("mul" not in names(program)) == goes
+    assert ("mul" not in names(program)) == goes
     for _ in range(2):
         for found, expected in zip(program(x.clone()), function(x.clone()), strict=True):
             assert torch.equal(found, expected)
