@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.run.arm import Arm
@@ -36,6 +36,9 @@ class Result:
         history: One row a round and arm.
         jobs: One row a job.
         configs: The configurations that a tuner chooses among: one row an arm and configuration.
+        tables: The tuner's own tables by name, such as FedPop's ``lineage``.
+        monitor: The name of the score; None where nothing is monitored.
+        mode: Which scores are better, ``"min"`` or ``"max"``.
     """
 
     best: dict[str, Any]
@@ -48,6 +51,9 @@ class Result:
     history: Table
     jobs: Table
     configs: Table
+    tables: dict[str, Table]
+    monitor: str | None
+    mode: Literal["min", "max"]
 
     @property
     def trajectory(self) -> Trajectory:
@@ -85,6 +91,9 @@ def result_of(session: Session) -> Result:
         history=records.history,
         jobs=records.jobs,
         configs=_configurations(session.tuner_of(searched), arms),
+        tables=session.tuner_of(searched).tables(),
+        monitor=session.options.monitor,
+        mode=session.options.mode,
     )
 
 

@@ -9,6 +9,8 @@ import csv
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -23,6 +25,7 @@ WAITING = 1024
 
 _BLANK, _FLOAT, _INT, _OBJECT = range(4)
 _KINDS = {type(None): _BLANK, float: _FLOAT, int: _INT}
+_WORDS: dict[str, Cell] = {"": None, "True": True, "False": False}
 _EXACT = 1 << 53
 """The first whole number whose neighbour a float cannot tell from it."""
 
@@ -182,6 +185,14 @@ class Table(Sequence[dict[str, Any]]):
             writer.writerow(self._names)
             writer.writerows(["" if cell is None else cell for cell in row] for row in self._cells())
 
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> Table:
+        """Read a table that :meth:`to_csv` has written; a text that reads like a number becomes one."""
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            names, *rows = csv.reader(file)
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return cls({name: _parsed(cells) for name, cells in zip(names, columns, strict=True)})
+
     def state_dict(self) -> dict[str, Any]:
         """Return the table as a checkpoint keeps it: one tensor of kinds, and one of the numbers' bits."""
         held = list(self._flush_rows().values())
@@ -204,3 +215,19 @@ class Table(Sequence[dict[str, Any]]):
         table._names = tuple(table._held)
         table._flushed = saved["kinds"].shape[1]
         return table
+
+
+def _parsed(texts: Sequence[str]) -> Sequence[Cell]:
+    for kind in (int, float):  # most columns are of one kind, which is fast
+        with suppress(ValueError):
+            return [kind(text) for text in texts]
+    return [_cell(text) for text in texts]
+
+
+def _cell(text: str) -> Cell:
+    if text in _WORDS:
+        return _WORDS[text]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.plots.sweep_data import but_seed
+
 LONGEST = 128
 """The most characters that W&B takes for the name of a group."""
-
-
-def but_seed(overrides: Iterable[object]) -> list[str]:
-    """Return a run's overrides without the seed.
-
-    >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1"])
-    ['tuner=fedex', 'data.seed=1']
-    """
-    return [one for one in map(str, overrides) if not one.lstrip("+").startswith("seed=")]
 
 
 def sweep_group() -> str | None:

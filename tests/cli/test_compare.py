@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_fedhpo.cli.compare import find_runs, main, table_of
+from lightning_fedhpo.cli.compare import main, table_of
+from lightning_fedhpo.plots.sweep_data import load_sweep
 
 
 def write(folder: Path, told: list[str], seed: int, tests: dict[int, float], spent: int) -> None:
@@ -41,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_seeds_are_one_row_at_equal_budget(folder: Path) -> None:
-    table = table_of(find_runs(folder))
+    table = table_of(load_sweep(folder))
     assert table["run"] == ["tuner=none", "tuner=fedex"]
     assert table["seeds"] == [3, 3]
     assert table["rounds"] == [100, 100]
@@ -52,7 +53,7 @@ def test_seeds_are_one_row_at_equal_budget(folder: Path) -> None:
 
 
 def test_a_smaller_budget_looks_back(folder: Path) -> None:
-    assert table_of(find_runs(folder), budget=60)["test_error"] == pytest.approx([0.6, 0.6])
+    assert table_of(load_sweep(folder), budget=60)["test_error"] == pytest.approx([0.6, 0.6])
 
 
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

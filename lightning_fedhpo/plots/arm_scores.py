@@ -1,0 +1,85 @@
+"""The arms of a search: their scores over rounds, where they were eliminated, and which one was left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, Rules, look
+from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.hover_texts import arm_text
+from lightning_fedhpo.plots.run_data import NoDataError, RunData
+
+
+def view(values: Sequence[float], mode: str) -> tuple[float, float] | None:
+    """Return the part of an axis without a few very bad scores; None where there are none.
+
+    >>> view([1.0, 2.0, 1.5, 1.2, 1.0, 1.1, 1.3, 1.0, 1.0, 1.2, 1e9], "min") is None
+    False
+    >>> view([1.0, 2.0, 3.0], "min") is None
+    True
+    """
+    finite = np.sort([value for value in values if math.isfinite(value)])
+    if not len(finite):
+        return None
+    signed = finite if mode == "min" else -finite[::-1]
+    best, usual = signed[0], float(np.quantile(signed, 0.9))
+    if signed[-1] - best <= 4 * (usual - best):
+        return None
+    ends = best - 0.05 * (usual - best), usual + 0.5 * (usual - best)
+    return ends if mode == "min" else (-ends[1], -ends[0])
+
+
+@Figure
+def arms(run: RunData, leaders: int = 3) -> Chart:
+    """Every arm's score over rounds, with the rounds in which arms were eliminated.
+
+    The arms that lived longest are coloured, the best one first; the others are grey.
+
+    Args:
+        run: A result or a run's folder.
+        leaders: How many arms are coloured.
+    """
+    scores = {arm["index"]: run.column("score", arm["index"]) for arm in run.arms}
+    scores = {number: values for number, values in scores.items() if values}
+    if not any(math.isfinite(score) for values in scores.values() for score in values):
+        raise NoDataError("this run has no scores: it monitors nothing, or it has not had a round.")
+    rounds = {number: run.column("round", number) for number in scores}
+
+    def rank(number: int) -> tuple[bool, int, float]:
+        last = run.sign * scores[number][-1]
+        return number != run.best_arm, -len(scores[number]), math.inf if math.isnan(last) else last
+
+    order = sorted(scores, key=rank)
+    led, rest = order[:leaders], order[leaders:]
+    texts = {number: arm_text(run.arms[number]) for number in order}
+    out = [number for number in order if run.arms[number]["eliminated_at"] is not None]
+    marks: list[Mark] = []
+    if out:
+        marks.append(Rules(sorted({rounds[number][-1] for number in out}), "arms eliminated"))
+    if rest:
+        marks.append(
+            Line(
+                [x for number in rest for x in (*rounds[number], math.nan)],
+                [y for number in rest for y in (*scores[number], math.nan)],
+                f"the other {len(rest)} arms",
+                GREY,
+                width=0.8,
+                hover=[texts[number] for number in rest for _ in range(len(rounds[number]) + 1)],
+            )
+        )
+        gone = [number for number in rest if number in out]
+        ends = [rounds[number][-1] for number in gone], [scores[number][-1] for number in gone]
+        marks.append(Points(*ends, colour=GREY, marker="cross", size=4.0, hover=[texts[number] for number in gone]))
+    for place, number in enumerate(led):
+        colour, style = look(place)
+        name = f"arm {number}" + (", the best" if number == run.best_arm else "")
+        hover = [texts[number]] * len(rounds[number])
+        width = 2.2 if colour == VERMILLION else 1.6
+        marks.append(Line(rounds[number], scores[number], name, colour, style, width, hover=hover))
+    title = f"Score of {len(scores)} arm{'s' if len(scores) > 1 else ''} over rounds"
+    shown = view([score for values in scores.values() for score in values], run.mode)
+    note = "Some scores are outside of the picture: they are far worse." if shown else ""
+    return Chart(title, "round", run.score_label, marks, y_range=shown, note=note)

@@ -1,0 +1,43 @@
+"""A figure that can be asked for by name: as a chart, or drawn on an Axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lightning_fedhpo.plots.chart import Chart
+from lightning_fedhpo.plots.matplotlib_axes import draw
+from lightning_fedhpo.plots.run_data import Source, load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Figure:
+    """A function from a run to a chart, that also takes results and folders and draws.
+
+    A figure that a run has no data for raises :class:`~.run_data.NoDataError`.
+
+    Args:
+        describe: Makes the chart, with options of its own.
+
+    Example:
+        >>> from lightning_fedhpo import plots
+        >>> from lightning_fedhpo.testing import toy_run
+        >>> fed, _, _ = toy_run(2)
+        >>> plots.arms.chart(fed.result).x_label
+        'round'
+    """
+
+    def __init__(self, describe: Callable[..., Chart]) -> None:
+        self._describe = describe
+        self.name = describe.__name__
+        self.__doc__ = describe.__doc__
+
+    def __call__(self, source: Source, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draw it with matplotlib, on a figure of its own unless there is an `ax`."""
+        return draw(self.chart(source, **options), ax)
+
+    def chart(self, source: Source, **options: Any) -> Chart:
+        """Return it as data."""
+        return self._describe(load(source), **options)

@@ -1,0 +1,88 @@
+"""Draws a chart with matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lightning_fedhpo.plots.chart import Band, Bars, Cells, Chart, Line, Mark, Points, Rules
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross": "x"}
+_SEVERAL_COLUMNS = 30
+"""The length of a name above which the legend has one column."""
+
+
+def pyplot() -> Any:
+    """Return ``matplotlib.pyplot``."""
+    try:
+        from matplotlib import pyplot as found
+    except ImportError as error:
+        raise ModuleNotFoundError('figures need matplotlib: pip install "lightning-fedhpo[plot]".') from error
+    return found
+
+
+def draw(chart: Chart, ax: Axes | None = None) -> Axes:
+    """Draw a chart on an Axes, by default on that of a new figure."""
+    if ax is None:
+        _, ax = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
+    for mark in chart.marks:
+        _draw(mark, ax)
+    ax.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
+    ax.title.set_wrap(True)
+    if chart.x_log:
+        ax.set_xscale("log")
+    if chart.y_log:
+        ax.set_yscale("log")
+    if chart.x_ticks:
+        long = max(map(len, chart.x_ticks.values())) * len(chart.x_ticks) > 80
+        ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), rotation=30 if long else 0)
+    if chart.y_ticks:
+        ax.set_yticks(list(chart.y_ticks), list(chart.y_ticks.values()))
+    if chart.y_range:
+        ax.set_ylim(*chart.y_range)
+    if any(isinstance(mark, Line | Points) for mark in chart.marks):
+        ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    names = [mark.name for mark in chart.marks if not isinstance(mark, Cells) and mark.name]
+    if names:
+        columns = 1 if max(map(len, names)) > _SEVERAL_COLUMNS else min(3, len(names))
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+        ax.legend(fontsize="x-small", frameon=False, **place)
+    return ax
+
+
+def _draw(mark: Mark, ax: Axes) -> None:
+    label: dict[str, Any] = {"label": mark.name} if not isinstance(mark, Cells) and mark.name else {}
+    match mark:
+        case Line():
+            where = "steps-post" if mark.steps else "default"
+            look: dict[str, Any] = {"color": mark.colour, "linestyle": _STYLES[mark.style], "linewidth": mark.width}
+            ax.plot(mark.x, mark.y, drawstyle=where, **look, **label)
+        case Band():
+            step: Any = "post" if mark.steps else None
+            look = {"color": mark.colour, "alpha": mark.opacity, "linewidth": 0}
+            ax.fill_between(mark.x, mark.low, mark.high, step=step, **look, **label)
+        case Points():
+            look = {"color": mark.colour, "marker": _MARKERS[mark.marker], "markersize": mark.size}
+            ax.plot(mark.x, mark.y, linestyle="", **look, **label)
+        case Bars():
+            starts: Any = mark.starts or 0
+            if mark.upright:
+                ax.bar(mark.places, mark.values, mark.thickness, bottom=starts, color=mark.colour, **label)
+            else:
+                ax.barh(mark.places, mark.values, mark.thickness, left=starts, color=mark.colour, **label)
+        case Cells():
+            values = np.ma.masked_invalid(np.asarray(mark.values, dtype=float))
+            limit = float(abs(values).max()) if mark.around_zero and values.count() else None
+            limits: dict[str, Any] = {} if limit is None else {"vmin": -limit, "vmax": limit}
+            look = {"cmap": "cividis" if limit is None else "PuOr", "aspect": "auto", "interpolation": "nearest"}
+            image = ax.imshow(values, origin="lower", **look, **limits)
+            ax.figure.colorbar(image, ax=ax, label=mark.label)
+        case Rules():
+            for place, x in enumerate(mark.x):
+                ax.axvline(x, color="0.6", linestyle=":", linewidth=1, **(label if place == 0 else {}))

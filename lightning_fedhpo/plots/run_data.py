@@ -1,0 +1,141 @@
+"""What figures and reports read: a result, or a run's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+
+from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.run.trajectory import Trajectory, owners, read_trajectory
+
+
+class NoDataError(ValueError):
+    """A run has not what a figure shows."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run as figures see it.
+
+    Attributes:
+        history: One row a round and arm.
+        jobs: One row a job.
+        configs: The configurations that the tuner chooses among, one row an arm and configuration.
+        arms: One dict an arm, as in ``Result.arms``.
+        best_arm: The number of the best arm.
+        best: The hyperparameters to deploy.
+        score: The best arm's last score.
+        ledger: What was spent, by name.
+        trajectory: The hyperparameters of the search's best arm in each of its rounds.
+        monitor: The name of the score; None where nothing is monitored.
+        mode: Which scores are better.
+        lineage: Who came from whom, in FedPop.
+        tested: The final test, one row a client, with ``global/<metric>`` and ``personalized/<metric>``.
+        federation: One row a client: its examples of each split, and of some clients those of each label.
+        summary: ``summary.json``; empty for a result.
+        settings: ``config.yaml``; empty for a result.
+        folder: The run's folder; None for a result.
+    """
+
+    history: Table = field(default_factory=Table)
+    jobs: Table = field(default_factory=Table)
+    configs: Table = field(default_factory=Table)
+    arms: Sequence[Mapping[str, Any]] = ()
+    best_arm: int = 0
+    best: Mapping[str, Any] = field(default_factory=dict)
+    score: float | None = None
+    ledger: Mapping[str, int] = field(default_factory=dict)
+    trajectory: Trajectory = field(default_factory=list)
+    monitor: str | None = None
+    mode: Literal["min", "max"] = "min"
+    lineage: Table = field(default_factory=Table)
+    tested: Table = field(default_factory=Table)
+    federation: Table = field(default_factory=Table)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def sign(self) -> int:
+        """1 where small scores are better, -1 where large ones are."""
+        return 1 if self.mode == "min" else -1
+
+    @property
+    def score_label(self) -> str:
+        """The name of the score, with which scores are better."""
+        return f"{self.monitor or 'score'} ({'lower' if self.mode == 'min' else 'higher'} is better)"
+
+    @property
+    def searched(self) -> int:
+        """The number of the search's best arm; another one than ``best_arm`` where that was trained anew."""
+        return int(self.trajectory[-1]["arm"]) if self.trajectory else self.best_arm
+
+    @cached_property
+    def _rows(self) -> dict[int, list[int]]:
+        """The places of every arm's rows in the history."""
+        found: dict[int, list[int]] = {}
+        for place, arm in enumerate(self.history["arm"] if len(self.history) else ()):
+            found.setdefault(arm, []).append(place)
+        return found
+
+    def column(self, name: str, arm: int) -> list[Any]:
+        """Return an arm's column of the history."""
+        cells = self.history[name]
+        return [cells[place] for place in self._rows.get(arm, ())]
+
+    def rows(self, arm: int) -> list[dict[str, Any]]:
+        """Return an arm's rows of the history."""
+        return [self.history[place] for place in self._rows.get(arm, ())]
+
+    def owners(self, arm: int) -> list[int]:
+        """Return in which arm each round of an arm's history took place: in FedPop arms become copies of others."""
+        told = self.arms[arm]
+        return owners(arm, told["rounds"], [(rounds, other) for rounds, other in told["ancestors"]])
+
+
+Source = Result | RunData | str | PathLike[str]
+
+
+def load(source: Source) -> RunData:
+    """Return what figures need of a result or of a run's folder."""
+    if isinstance(source, RunData):
+        return source
+    if isinstance(source, Result):
+        names = ("history", "jobs", "configs", "arms", "best_arm", "best", "score", "ledger", "trajectory")
+        return RunData(
+            **{name: getattr(source, name) for name in (*names, "monitor", "mode")},
+            lineage=source.tables.get("lineage", Table()),
+        )
+    folder = Path(source)
+    if not (folder / "summary.json").is_file():
+        raise FileNotFoundError(
+            f"a run's folder has a summary.json, and {folder} has none: it is no run's folder, or the run has not "
+            "ended; `fedhpo ckpt_path=<its checkpoint>` goes on with it."
+        )
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    tables: dict[str, Any] = {
+        name: Table.from_csv(path) if (path := folder / f"{file}.csv").is_file() else Table()
+        for name, file in {
+            "history": "history", "jobs": "jobs", "configs": "configs", "lineage": "lineage",
+            "tested": "tested_clients", "federation": "federation",
+        }.items()
+    }  # fmt: skip
+    return RunData(
+        **tables,
+        **{name: summary[name] for name in ("arms", "best_arm", "best", "score", "ledger")},
+        trajectory=read_trajectory(folder / "trajectory.json"),
+        monitor=settings["fed"]["monitor"],
+        mode=settings["fed"]["mode"],
+        summary=summary,
+        settings=settings,
+        folder=folder,
+    )

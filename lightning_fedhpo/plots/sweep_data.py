@@ -1,0 +1,88 @@
+"""The runs of a sweep, as figures, reports and ``fedhpo-compare`` read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lightning_fedhpo.run.table import Table
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """A finished run of a sweep.
+
+    Attributes:
+        folder: Where its files are.
+        overrides: What was asked for, without the seed.
+        seed: The run's seed.
+        history: One row a round and arm.
+        summary: ``summary.json``.
+        label: The overrides that not all runs of the sweep have: runs of one label differ only in their seed.
+    """
+
+    folder: Path
+    overrides: tuple[str, ...]
+    seed: int
+    history: Table
+    summary: dict[str, Any]
+    label: str = ""
+
+    @property
+    def spent(self) -> int:
+        """The rounds of all arms."""
+        return int(self.summary["ledger"]["rounds"])
+
+    @property
+    def tests(self) -> list[tuple[int, dict[str, float]]]:
+        """``(rounds spent, {name: value})`` of every test on the way, then of the final one."""
+        columns = [name for name in self.history.columns if name.startswith("test/") and name != "test/arm"]
+        cells = zip(*(self.history[name] for name in ("ledger/rounds", *columns)), strict=True)
+        rows = [(spent, dict(zip(columns, values, strict=True))) for spent, *values in cells]
+        found = [(spent, {n[5:]: v for n, v in row.items() if v is not None}) for spent, row in rows]
+        found = [test for test in found if test[1]]
+        if self.summary["test"] is not None:
+            final = dict(self.summary["test"]["global"])
+            final |= {f"{name}_personalized": value for name, value in self.summary["test"]["personalized"].items()}
+            found.append((self.spent, {name: value for name, value in final.items() if value is not None}))
+        return found
+
+
+def load_sweep(folder: Path) -> list[SweepRun]:
+    """Read every finished run below a folder, with its label."""
+    found = sorted(path.parent for path in Path(folder).rglob("summary.json"))
+    if not found:
+        raise FileNotFoundError(f"there is no finished run (no summary.json) below {folder}.")
+    runs = [_read_run(path) for path in found]
+    return [replace(run, label=label) for run, label in zip(runs, labels([run.overrides for run in runs]), strict=True)]
+
+
+def _read_run(folder: Path) -> SweepRun:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    file = folder / ".hydra" / "overrides.yaml"
+    overrides = tuple(but_seed(OmegaConf.load(file))) if file.is_file() else ()
+    return SweepRun(folder, overrides, int(summary["seed"]), Table.from_csv(folder / "history.csv"), summary)
+
+
+def but_seed(overrides: Iterable[object]) -> list[str]:
+    """Return a run's overrides without the seed.
+
+    >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1"])
+    ['tuner=fedex', 'data.seed=1']
+    """
+    return [one for one in map(str, overrides) if not one.lstrip("+").startswith("seed=")]
+
+
+def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a name for each run: the overrides that not all runs have.
+
+    >>> labels([("threads=1", "tuner=none"), ("threads=1",)])
+    ['tuner=none', 'default']
+    """
+    shared: set[str] = set() if len(set(overrides)) == 1 else set.intersection(*map(set, overrides))
+    return [" ".join(one for one in run if one not in shared) or "default" for run in overrides]
