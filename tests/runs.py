@@ -100,12 +100,18 @@ def fedhpo(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complet
 
 def answer(*arguments: str) -> tuple[object, str]:
     """Run the command, small, in this process; return how it ends and what it says of errors."""
+    return call(*small(arguments), "logger=none")
+
+
+def call(*arguments: str) -> tuple[object, str]:
+    """Run the command as it is typed, in this process; return how it ends and what it says of errors."""
     root, said, code = logging.getLogger(), io.StringIO(), None
     handlers, level = root.handlers[:], root.level
     GlobalHydra.instance().clear()
     with pytest.MonkeyPatch.context() as patch, redirect_stderr(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        patch.setattr(sys, "argv", ["fedhpo", *small(arguments), "logger=none"])
+        patch.setattr(sys, "argv", ["fedhpo", *arguments])
+        patch.setattr(sys, "path", sys.path[:])
         try:
             main()
         except SystemExit as end:

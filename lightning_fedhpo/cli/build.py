@@ -15,25 +15,27 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
+from lightning_fedhpo.cli.resume import check_resumed
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
 from lightning_fedhpo.run.folders import make_folder, path_of
 
 
 class RunFolder(HydraCallback):
-    """Report in one line that Hydra cannot make a run's folder. Hydra itself would show a traceback."""
+    """Report in one line that a run's folder cannot be made or gone on in. Hydra would show a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a run."""
-        self._check("hydra.run.dir", config.hydra.run.dir)
+        self._check("hydra.run.dir", config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a sweep."""
-        self._check("hydra.sweep.dir", config.hydra.sweep.dir)
+        self._check("hydra.sweep.dir", config)
 
-    def _check(self, name: str, folder: object) -> None:
+    def _check(self, name: str, config: DictConfig) -> None:
         try:
-            make_folder(name, path_of(name, folder))
+            check_resumed(config, name)
+            make_folder(name, path_of(name, OmegaConf.select(config, name)))
         except (TypeError, ValueError) as error:
             print(f"fedhpo: {error}", file=sys.stderr)
             sys.exit(1)  # Hydra turns errors of its callbacks into warnings

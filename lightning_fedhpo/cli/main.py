@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +26,8 @@ from lightning_fedhpo import processes
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
-from lightning_fedhpo.cli.errors import how_to_resume, readable
+from lightning_fedhpo.cli.errors import readable
+from lightning_fedhpo.cli.resume import FAILED, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.run.folders import make_folder, path_of
@@ -56,6 +59,12 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         2
     """
     began, folder, first = time.monotonic(), path_of("folder", cfg.folder), processes.is_first()
+    if cfg.resume:
+        if (done := finished(folder)) is not None:
+            if first:
+                print(f"finished before: {folder}")
+            return done
+        cfg = from_newest(cfg, build.checkpoint_folder(cfg, folder))
     if first:
         begin(cfg, folder)
     checkpoint, count = existing(cfg.ckpt_path), threads_of(cfg.threads)
@@ -103,7 +112,18 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 def begin(cfg: DictConfig, folder: Path) -> None:
     """Make a run's folder and save the configuration in it."""
     make_folder("folder", folder)
+    (folder / FAILED).unlink(missing_ok=True)
+    if cfg.ckpt_path is None:
+        (folder / "summary.json").unlink(missing_ok=True)  # of an earlier run: this one is not finished
     OmegaConf.save(cfg, folder / CONFIG, resolve=True)
+
+
+def mark_failed(cfg: DictConfig, error: Exception) -> None:
+    """Write into the folder of a run that has begun why it failed."""
+    folder = Path(str(cfg.folder))
+    if processes.is_first() and (folder / CONFIG).is_file():
+        with suppress(OSError):  # the first error is the one to report
+            (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
@@ -126,7 +146,9 @@ def threads_of(count: Any) -> int | None:
 
 
 def main() -> None:
-    """Run ``fedhpo``."""
+    """Run ``fedhpo``. Modules in the folder where it is called can be named in its configuration."""
+    sys.argv[1:] = complete(sys.argv[1:])
+    sys.path.insert(0, os.getcwd())
     for argument in sys.argv[1:]:
         group, _, value = argument.partition("=")
         if group in GROUPS and (value == "null" or value.isdigit()):  # Hydra would show a traceback
@@ -139,6 +161,8 @@ def main() -> None:
 @hydra.main(version_base="1.3", config_path="pkg://lightning_fedhpo.conf", config_name="config")
 def run(cfg: DictConfig) -> float | None:
     """Run what Hydra has composed and return the score, for Hydra's sweepers."""
+    if cfg.ckpt_path or cfg.resume:
+        warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")  # it should be
     try:
         score: float | None = train(cfg)["score"]
     except KeyboardInterrupt:
@@ -146,6 +170,7 @@ def run(cfg: DictConfig) -> float | None:
     except SIGTERMException:  # Lightning would exit with 0
         sys.exit(128 + signal.SIGTERM)
     except Exception as error:
+        mark_failed(cfg, error)
         if processes.is_silent(error):
             if HydraConfig.get().mode == RunMode.MULTIRUN:  # the next run of the sweep needs this process
                 raise CompactHydraException("fedhpo: a run has failed, as the first process says.") from None

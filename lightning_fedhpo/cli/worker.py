@@ -18,17 +18,19 @@ from omegaconf import OmegaConf
 
 from lightning_fedhpo import processes
 from lightning_fedhpo.cli import build
-from lightning_fedhpo.cli.errors import how_to_resume, hydra_overrides
+from lightning_fedhpo.cli.resume import how_to_resume, present_arguments
 
 
 def command(config: Path) -> list[str]:
     """Return the command of such a process: the run's configuration, without Hydra."""
-    call = f"from lightning_fedhpo.cli.worker import work; work({str(config)!r}, {hydra_overrides()!r}, {os.getpid()})"
+    call = (
+        f"from lightning_fedhpo.cli.worker import work; work({str(config)!r}, {present_arguments()!r}, {os.getpid()})"
+    )
     return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"]
 
 
-def work(config: str, overrides: Sequence[str], parent: int) -> None:
-    """Share the jobs of a run that process `parent` has begun with these overrides; that one speaks for all."""
+def work(config: str, arguments: Sequence[str], parent: int) -> None:
+    """Share the jobs of a run that process `parent` has begun, which speaks for all. `arguments` go on with it."""
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)
@@ -51,7 +53,7 @@ def work(config: str, overrides: Sequence[str], parent: int) -> None:
                 sys.exit(1)
             message = f"fedhpo: {error}"
     checkpoints = build.checkpoint_folder(cfg, Path(cfg.folder).absolute())
-    print(message, how_to_resume(checkpoints, overrides), sep="\n", file=sys.stderr)
+    print(message, how_to_resume(checkpoints, arguments), sep="\n", file=sys.stderr)
     sys.exit(1)
 
 

@@ -1,0 +1,197 @@
+"""Going on with a run or a sweep: the settings that it began with, and the command to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fedhpo.run.checkpoint_file import SUFFIX, newest
+
+RUN = Path(".hydra") / "hydra.yaml"
+SWEEP = Path("multirun.yaml")
+"""Where Hydra writes down how a run and a sweep began, below their folders."""
+FAILED = "failed.txt"
+"""Where a run that failed says why."""
+_FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
+_OF_ONE_CALL = {"ckpt_path", "resume", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
+
+
+# ---------------------------------------------------------------------- before Hydra
+
+
+def complete(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments, with the settings of the run or sweep that it goes on with.
+
+    What the command says itself is on top. The process moves to the folder where the run began, so that the relative
+    paths among its settings hold.
+    """
+    several = not {"-m", "--multirun"}.isdisjoint(arguments)
+    given = {key_of(one): one for one in arguments if "=" in one and one[0] != "-"}
+    folder, record = _begun(given, several)
+    if folder is None or not record.is_file():
+        return list(arguments)
+    hydra = OmegaConf.load(record).hydra
+    paths = {name: quoted(Path(value).absolute()) for name in given if (value := _path(given, name))}
+    own = {name: f"{name}={paths[name]}" if name in paths else one for name, one in given.items()}
+    if "ckpt_path" in given and "hydra.run.dir" not in given:  # Hydra leaves what it wrote about the beginning
+        own |= {"hydra.run.dir": f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir": "hydra.output_subdir=null"}
+    if Path(hydra.runtime.cwd).is_dir():
+        os.chdir(hydra.runtime.cwd)
+    options = [one for one in arguments if one not in given.values()]
+    return [*(own.pop(key_of(one), one) for one in arguments_of(hydra)), *options, *own.values()]
+
+
+def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
+    """Return the folder that a command goes on in, and Hydra's record of how it began."""
+    if "ckpt_path" in given and not several:
+        checkpoint = _path(given, "ckpt_path")
+        folder = run_of(Path(checkpoint)) if checkpoint else None
+    elif _value(given.get("resume", "resume=false")) is True:
+        name = "hydra.sweep.dir" if several else "hydra.run.dir"
+        chosen = _path(given, name)
+        folder = Path(chosen).absolute() if chosen else None
+    else:
+        folder = None
+    return folder, (folder or Path()) / (SWEEP if several else RUN)
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """Return the folder of the run that wrote a checkpoint, if its settings are there."""
+    return next((folder for folder in checkpoint.absolute().parents[:2] if (folder / RUN).is_file()), None)
+
+
+def key_of(override: str) -> str:
+    """Return what an override sets.
+
+    >>> key_of("+experiment=mine"), key_of("data/partition=iid"), key_of("~callbacks.progress")
+    ('experiment', 'data/partition', 'callbacks.progress')
+    """
+    return override.lstrip("+~").partition("=")[0]
+
+
+def quoted(path: Path) -> str:
+    """Return a path as an override's value.
+
+    >>> quoted(Path("/data/my runs/a")), quoted(Path("/data/runs"))
+    ("'/data/my runs/a'", '/data/runs')
+    """
+    text = str(path)
+    if re.fullmatch(r"[\w./:+-]+", text):
+        return text
+    return QuotedString(text.replace("${", "\\${"), Quote.single).with_quotes()
+
+
+def _path(given: Mapping[str, str], name: str) -> str | None:
+    value = _value(given[name]) if name in given and name in {"ckpt_path", *_FOLDERS} else None
+    return value if isinstance(value, str) and value and "://" not in value else None
+
+
+def _value(override: str) -> Any:
+    try:
+        return OverridesParser.create().parse_override(override).value()
+    except OverrideParseException:  # Hydra says so when it comes to it
+        return None
+
+
+# ---------------------------------------------------------------------- in Hydra
+
+
+def arguments_of(hydra: Any) -> list[str]:
+    """Return the arguments of a command from what Hydra knows of it, without those that hold for one call only."""
+    sources = {source.provider: source for source in hydra.runtime.config_sources}
+    options = [f"--config-dir={sources['command-line'].path}"] if "command-line" in sources else []
+    if sources["main"].schema == "file":
+        options.append(f"--config-path={sources['main'].path}")
+    if hydra.job.config_name != "config":
+        options.append(f"--config-name={hydra.job.config_name}")
+    return [*options, *_lasting(hydra.overrides.hydra), *_lasting(hydra.overrides.task)]
+
+
+def _lasting(overrides: Sequence[str]) -> list[str]:
+    return [one for one in overrides if key_of(one) not in _OF_ONE_CALL]
+
+
+def present_arguments() -> list[str]:
+    """Return the arguments that go on with the present Hydra job, or with its sweep; none outside of Hydra."""
+    if not HydraConfig.initialized():
+        return []
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN and _in_order(hydra):
+        sweep = Path(hydra.runtime.cwd) / hydra.sweep.dir
+        return ["-m", f"hydra.sweep.dir={quoted(sweep)}", "resume=true"]
+    return [*arguments_of(hydra), f"hydra.run.dir={quoted(Path(hydra.runtime.output_dir))}"]
+
+
+def _in_order(hydra: Any) -> bool:
+    """Whether a sweep's runs have the same numbers each time."""
+    return str(hydra.sweeper._target_).endswith(".BasicSweeper")
+
+
+def check_resumed(config: DictConfig, name: str) -> None:
+    """Refuse ``resume=true`` where it is not clear what goes on. `name` is the setting that names the folder."""
+    if OmegaConf.select(config, "resume") is not True:
+        return
+    hydra, folder = config.hydra, Path(OmegaConf.select(config, name)).absolute()
+    if name == "hydra.sweep.dir" and not _in_order(hydra):
+        raise ValueError("`resume=true` needs Hydra's basic sweeper: the runs of others differ from call to call.")
+    record = folder / _FOLDERS[name]
+    if record.is_file():
+        there, here = (_lasting(one.overrides.task) for one in (OmegaConf.load(record).hydra, hydra))
+        if there != here:
+            differ = f"there {_told(there, here)}, here {_told(here, there)}"
+            raise ValueError(
+                f"`resume=true` goes on with the settings that {folder} began with, got others: {differ}. "
+                "Leave them out, or begin in another folder."
+            )
+    elif not any(key_of(one) == name for one in hydra.overrides.hydra):
+        raise ValueError(f"`resume=true` needs the folder to go on in: add {name}=<folder>.")
+
+
+def _told(overrides: Sequence[str], others: Sequence[str]) -> str:
+    return " ".join(one for one in overrides if one not in others) or "nothing"
+
+
+# ---------------------------------------------------------------------- in a run
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of a run that is over; None if it is not."""
+    path = folder / "summary.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def from_newest(cfg: DictConfig, folder: Path) -> DictConfig:
+    """Return a configuration that goes on from the newest checkpoint of a folder, if there is one."""
+    path = newest(folder.glob(f"*{SUFFIX}")) if cfg.ckpt_path is None else None
+    return cfg if path is None else cast(DictConfig, OmegaConf.merge(cfg, {"ckpt_path": str(path)}))
+
+
+def how_to_resume(folder: Path, arguments: Sequence[str] | None = None) -> str:
+    """Return the command that goes on from the newest checkpoint of a folder that loads, or with the whole sweep."""
+    own = present_arguments() if arguments is None else arguments
+    if "-m" not in own:
+        path = newest(folder.glob(f"*{SUFFIX}"))
+        if path is None:
+            return "\nInterrupted before there was anything to resume from."
+        own = [*_unknown(own, run_of(path)), f"ckpt_path={quoted(path)}"]
+    return f"\nInterrupted. To go on:\n  {shlex.join(['fedhpo', *own])}"
+
+
+def _unknown(arguments: Sequence[str], run: Path | None) -> list[str]:
+    """Return the arguments that do not stand in a run's own settings."""
+    if run is None:
+        return list(arguments)
+    known = [*arguments_of(OmegaConf.load(run / RUN).hydra), f"hydra.run.dir={quoted(run)}"]
+    return [one for one in arguments if one not in known]
