@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.run.table import Table
 
@@ -77,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         table = table_of(load_sweep(given.folder), given.budget, given.metric)
     except (OSError, ValueError) as error:
-        print(f"fedhpo-compare: {error}", file=sys.stderr)
+        print(f"fedhpo-compare: {error}", *missing(given.folder), sep="\n", file=sys.stderr)
         return 1
-    print(printed(table))
+    print(printed(table), *missing(given.folder), sep="\n")
     if given.csv:
         table.to_csv(given.csv)
     return 0

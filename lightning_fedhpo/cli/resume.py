@@ -49,8 +49,9 @@ def complete(arguments: Sequence[str]) -> list[str]:
         own |= {"hydra.run.dir": f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir": "hydra.output_subdir=null"}
     if Path(hydra.runtime.cwd).is_dir():
         os.chdir(hydra.runtime.cwd)
-    options = [one for one in arguments if one not in given.values()]
-    return [*(own.pop(key_of(one), one) for one in arguments_of(hydra)), *options, *own.values()]
+    begun = arguments_of(hydra)
+    options = [one for one in begun if one[0] == "-"] + [one for one in arguments if one not in given.values()]
+    return [*options, *(own.pop(key_of(one), one) for one in begun if one[0] != "-"), *own.values()]
 
 
 def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
@@ -116,10 +117,11 @@ def arguments_of(hydra: Any) -> list[str]:
         options.append(f"--config-path={sources['main'].path}")
     if hydra.job.config_name != "config":
         options.append(f"--config-name={hydra.job.config_name}")
-    return [*options, *_lasting(hydra.overrides.hydra), *_lasting(hydra.overrides.task)]
+    return [*options, *lasting(hydra.overrides.hydra), *lasting(hydra.overrides.task)]
 
 
-def _lasting(overrides: Sequence[str]) -> list[str]:
+def lasting(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without those that hold for one call only."""
     return [one for one in overrides if key_of(one) not in _OF_ONE_CALL]
 
 
@@ -128,13 +130,13 @@ def present_arguments() -> list[str]:
     if not HydraConfig.initialized():
         return []
     hydra = HydraConfig.get()
-    if hydra.mode == RunMode.MULTIRUN and _in_order(hydra):
+    if hydra.mode == RunMode.MULTIRUN and in_order(hydra):
         sweep = Path(hydra.runtime.cwd) / hydra.sweep.dir
         return ["-m", f"hydra.sweep.dir={quoted(sweep)}", "resume=true"]
     return [*arguments_of(hydra), f"hydra.run.dir={quoted(Path(hydra.runtime.output_dir))}"]
 
 
-def _in_order(hydra: Any) -> bool:
+def in_order(hydra: Any) -> bool:
     """Whether a sweep's runs have the same numbers each time."""
     return str(hydra.sweeper._target_).endswith(".BasicSweeper")
 
@@ -144,11 +146,11 @@ def check_resumed(config: DictConfig, name: str) -> None:
     if OmegaConf.select(config, "resume") is not True:
         return
     hydra, folder = config.hydra, Path(OmegaConf.select(config, name)).absolute()
-    if name == "hydra.sweep.dir" and not _in_order(hydra):
+    if name == "hydra.sweep.dir" and not in_order(hydra):
         raise ValueError("`resume=true` needs Hydra's basic sweeper: the runs of others differ from call to call.")
     record = folder / _FOLDERS[name]
     if record.is_file():
-        there, here = (_lasting(one.overrides.task) for one in (OmegaConf.load(record).hydra, hydra))
+        there, here = (lasting(one.overrides.task) for one in (OmegaConf.load(record).hydra, hydra))
         if there != here:
             differ = f"there {_told(there, here)}, here {_told(here, there)}"
             raise ValueError(

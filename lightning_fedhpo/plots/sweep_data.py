@@ -70,12 +70,12 @@ def _read_run(folder: Path) -> SweepRun:
 
 
 def but_seed(overrides: Iterable[object]) -> list[str]:
-    """Return a run's overrides without the seed.
+    """Return a run's overrides without the seed, and without what makes it go on.
 
-    >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1"])
+    >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1", "resume=true"])
     ['tuner=fedex', 'data.seed=1']
     """
-    return [one for one in map(str, overrides) if not one.lstrip("+").startswith("seed=")]
+    return [one for one in map(str, overrides) if not one.lstrip("+").startswith(("seed=", "resume=", "ckpt_path="))]
 
 
 def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:

@@ -1,0 +1,108 @@
+"""Going on: the printed command as it is typed, a run's settings beside its checkpoint, sweeps that have stopped."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lightning_fedhpo.cli.compare import main as compare
+from tests.runs import PLAIN, SMALL, call, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
+
+TYPED = [*SMALL, *PLAIN, "executor=sequential", "logger=none"]
+MODULE = """
+from pathlib import Path
+from lightning.pytorch import Callback
+
+class Stops(Callback):
+    '''Ends the first run that comes to its third round, with Ctrl-C or an error.'''
+    def __init__(self, marker, how="KeyboardInterrupt"):
+        self.marker, self.how = Path(marker), how
+    def on_train_epoch_start(self, trainer, module):
+        if trainer.current_epoch == 2 and not self.marker.exists():
+            self.marker.touch()
+            raise {"KeyboardInterrupt": KeyboardInterrupt, "OSError": OSError}[self.how]("no luck")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module and options of its own, whose name shells and Hydra have to be told about."""
+    folder = tmp_path / "it's a, b=c"
+    (folder / "conf" / "callbacks").mkdir(parents=True)
+    (folder / "stops.py").write_text(MODULE)
+    (folder / "conf" / "callbacks" / "stops.yaml").write_text("own:\n  _target_: stops.Stops\n  marker: stopped\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_printed_command_goes_on_in_the_same_folder_from_anywhere(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--config-dir", "conf", "+callbacks=stops", "seed=3", *TYPED]
+    assert call(*options)[0] == 1
+    printed = capsys.readouterr().out.splitlines()[-1]
+    (folder,) = (project / "outputs").glob("*/*")
+    assert shlex.split(printed)[:1] == ["fedhpo"] and len(shlex.split(printed)) == 2, "the settings lie beside"
+    began = (folder / ".hydra" / "overrides.yaml").read_bytes()
+
+    monkeypatch.chdir(tmp_path)
+    assert call(*shlex.split(printed)[1:], "threads=2") == (None, "")
+    assert len(list((project / "outputs").glob("*/*"))) == 1 and not (tmp_path / "outputs").exists()
+    assert (folder / ".hydra" / "overrides.yaml").read_bytes() == began
+    monkeypatch.chdir(project)
+    assert call(*options, "hydra.run.dir=whole") == (None, ""), "stopped once, so this one is whole"
+    assert (folder / "jobs.csv").read_bytes() == (project / "whole" / "jobs.csv").read_bytes()
+
+    refused = call(f"ckpt_path={(folder / 'checkpoints' / 'last.ckpt').relative_to(project)!s}", "fed.cohort=2")
+    assert refused[0] == 1 and "cohort: 3 there, 2 here" in refused[1]
+
+
+def test_a_command_is_whole_where_no_settings_lie_beside(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = f"checkpoint.dirpath={tmp_path / 'kept'}"
+    assert call("--config-dir", "conf", "+callbacks=stops", elsewhere, *TYPED)[0] == 1
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert {f"--config-dir={project / 'conf'}", "+callbacks=stops", elsewhere}.issubset(command)
+    assert call(*command[1:]) == (None, "")
+    (folder,) = (project / "outputs").glob("*/*")
+    assert [row["round"] for row in rows(folder / "history.csv")] == ["0", "1", "2", "3"]
+
+
+def test_a_sweep_goes_on_with_the_runs_that_are_not_finished(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stops = ["+callbacks.own._target_=stops.Stops", "+callbacks.own.marker=stopped", "+callbacks.own.how=OSError"]
+    sweep = project / "sweep"
+    where = "hydra.sweep.dir=sweep"
+    code, said = call("-m", where, "seed=0,1,2", *stops, *TYPED)
+    assert code == 1 and "no luck" in said
+    for name in ("history.csv", "summary.json"):  # the last one has not come to its turn
+        (sweep / "2" / name).unlink()
+    (sweep / "2" / ".hydra" / "hydra.yaml").unlink()
+    summary = (sweep / "1" / "summary.json").read_bytes()
+    capsys.readouterr()
+
+    assert compare([str(sweep)]) == 0
+    out = capsys.readouterr().out
+    table, told = out.split("Missing runs: 2\n")
+    assert "seeds" in table
+    failed, left, _, command = told.splitlines()
+    assert failed.split()[0] == "0" and failed.endswith("failed: OSError: no luck") and "seed=0" in failed
+    assert left.split()[0] == "-" and "seed=2" in left and left.endswith("not begun")
+
+    for wrong, message in {
+        f"-m {where} resume=true seed=0,1": "there seed=0,1,2, here seed=0,1",
+        "-m resume=true": "`resume=true` needs the folder to go on in: add hydra.sweep.dir=<folder>",
+        "resume=true": "add hydra.run.dir=<folder>",
+    }.items():
+        code, said = call(*wrong.split())
+        assert code == 1 and message in said, said
+
+    assert call(*shlex.split(command)[1:]) == (None, "")
+    assert capsys.readouterr().out.count("finished before: ") == 1
+    assert (sweep / "1" / "summary.json").read_bytes() == summary
+    assert len(rows(sweep / "0" / "history.csv")) == 4
+    assert not (sweep / "0" / "failed.txt").exists()
+    assert compare([str(sweep)]) == 0
+    assert "Missing" not in capsys.readouterr().out
