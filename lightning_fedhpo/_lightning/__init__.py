@@ -8,7 +8,6 @@ from lightning.pytorch.utilities.model_helpers import is_overridden as is_overri
 from lightning_fedhpo._lightning.figures import logging_into as logging_into
 from lightning_fedhpo._lightning.figures import publish as publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer as AnyTrainer
-from lightning_fedhpo._lightning.hooks import waits_for_validation as waits_for_validation
 from lightning_fedhpo._lightning.hooks import watchers_of_jobs as watchers_of_jobs
 from lightning_fedhpo._lightning.launchers import children_run as children_run
 from lightning_fedhpo._lightning.launchers import refused_launcher as refused_launcher

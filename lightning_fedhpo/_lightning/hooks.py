@@ -6,20 +6,11 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer import call
 
 AnyTrainer: TypeAlias = Any
 """A Trainer: Lightning gives it many of its attributes outside of the class, where types do not see them."""
-
-
-def waits_for_validation(callback: Callback) -> str | None:
-    """Name the argument by which a callback acts only after the Trainer's own validation, which rounds do not have."""
-    if isinstance(callback, ModelCheckpoint) and callback._save_on_train_epoch_end is False:
-        return "save_on_train_epoch_end"
-    if isinstance(callback, EarlyStopping) and callback._check_on_train_epoch_end is False:
-        return "check_on_train_epoch_end"
-    return None
 
 
 class Replaced:

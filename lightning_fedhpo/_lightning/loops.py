@@ -14,18 +14,28 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning.figures import LoggedValues
-from lightning_fedhpo._lightning.hooks import AnyTrainer, batch_callbacks, call_callbacks, call_each, inside
+from lightning_fedhpo._lightning.hooks import (
+    AnyTrainer,
+    Replaced,
+    batch_callbacks,
+    call_callbacks,
+    call_each,
+    inside,
+    overrides,
+)
 from lightning_fedhpo._lightning.strategy import end_alone
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop
 
+VALIDATION_HOOKS = ("on_validation_start", "on_validation_epoch_start", "on_validation_epoch_end", "on_validation_end")
 REFRESH_SECONDS = 0.05
 """A progress bar is told of a job at most this often: telling it costs as much as a small job."""
 
@@ -233,6 +243,8 @@ class RoundsLoop(_FitLoop):
         self.epoch_progress.increment_processed()
         with inside(trainer.lightning_module, "on_train_epoch_end"):
             self._rounds.publish()
+        if self._rounds.monitor is not None:
+            self._tell_of_validation()
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
         connector.on_epoch_end()
@@ -242,6 +254,19 @@ class RoundsLoop(_FitLoop):
         self.epoch_loop._batches_that_stepped += 1
         self.epoch_progress.increment_completed()
         end_alone(trainer)
+
+    def _tell_of_validation(self) -> None:
+        """Tell callbacks that the clients have validated, not progress bars: they would show an empty validation.
+
+        What callbacks log goes where that of ``on_train_epoch_end`` goes.
+        """
+        trainer: AnyTrainer = self.trainer
+        epoch = self.epoch_loop
+        stage = Replaced(trainer.state, stage=RunningStage.VALIDATING)
+        with stage, Replaced(epoch.val_loop, _results=epoch._results):
+            for hook in VALIDATION_HOOKS:
+                told = [one for one in trainer.callbacks if overrides(one, hook) and not isinstance(one, ProgressBar)]
+                call_each(trainer, told, hook)
 
     def teardown(self) -> None:
         """Release what the round's logging holds."""

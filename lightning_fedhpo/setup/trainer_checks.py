@@ -121,11 +121,6 @@ def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
             folder = str(callback.dirpath or trainer.default_root_dir)
             if "://" not in folder and (reason := obstacle(folder)):
                 yield f"ModelCheckpoint(dirpath={folder!r}): {reason}; choose a folder that can be written to."
-        if (argument := private.waits_for_validation(callback)) is not None:
-            yield (
-                f"{type(callback).__name__}({argument}=False) waits for the end of a validation, which belongs to the "
-                "jobs here: leave the argument out, and it acts at the end of a round."
-            )
         bases = {base.__name__ for base in type(callback).__mro__}
         if reason := next((reason for name, reason in _CALLBACKS.items() if name in bases), ""):
             yield f"{type(callback).__name__}: {reason}."

@@ -30,10 +30,38 @@ def test_hooks_come_in_lightnings_order_and_see_the_round_as_epoch_and_the_jobs_
     assert (
         " ".join(places[:3] + places[-3:]) == "setup:0:0 on_fit_start:0:0 start:0:0 end:2:4 on_fit_end:2:4 teardown:2:4"
     )
-    assert " ".join(places[3:-3]) == (
-        "epoch_start:0:0 batch_start:0:0 batch_end:0:1 batch_start:0:1 batch_end:0:2 epoch_end:0:2 "
-        "epoch_start:1:2 batch_start:1:2 batch_end:1:3 batch_start:1:3 batch_end:1:4 epoch_end:1:4"
-    )
+    validation = ["start", "epoch_start", "epoch_end", "end"]  # once a round, before its end
+    rounds = [
+        f"epoch_start:{number}:{jobs} batch_start:{number}:{jobs} batch_end:{number}:{jobs + 1} "
+        f"batch_start:{number}:{jobs + 1} batch_end:{number}:{jobs + 2} "
+        + " ".join(f"on_validation_{hook}:{number}:{jobs + 2}" for hook in validation)
+        + f" epoch_end:{number}:{jobs + 2}"
+        for number, jobs in ((0, 0), (1, 2))
+    ]
+    assert " ".join(places[3:-3]) == " ".join(rounds)
+
+
+def test_validation_hooks_see_the_round_s_figures_and_may_log_and_stop() -> None:
+    seen: list[tuple[float, bool, bool]] = []
+
+    class Watches(Callback):
+        def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            pl_module.log("mine/val", float(trainer.current_epoch))
+
+        def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            score = trainer.callback_metrics["val_loss"].item()
+            seen.append((score, trainer.validating, "mine/val" in trainer.callback_metrics))
+            trainer.should_stop = trainer.current_epoch == 1
+
+    fed, trainer, _ = toy_run(5, Watches())
+    assert seen == [(score, True, True) for score in fed.result.arms[0]["scores"]]
+    assert (trainer.current_epoch, float(trainer.callback_metrics["mine/val"])) == (2, 1.0)
+
+
+def test_a_run_without_scores_has_no_validation() -> None:
+    called: list[str] = []
+    toy_run(1, LambdaCallback(on_validation_end=lambda *arguments: called.append("end")), monitor=None)
+    assert not called
 
 
 def test_a_lambda_callback_gets_jobs_as_batches_and_scores_as_outputs() -> None:

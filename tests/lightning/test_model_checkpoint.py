@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit, same
@@ -51,6 +50,13 @@ def test_inside_a_round_the_servers_model_is_saved_with_its_score(tmp_path: Path
     }
 
 
-def test_saving_after_a_validation_that_never_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MisconfigurationException, match="save_on_train_epoch_end"):
-        fit(1, ModelCheckpoint(tmp_path, save_on_train_epoch_end=False))
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_saving_after_the_validation_saves_once_a_round_what_resumes(tmp_path: Path) -> None:
+    def after() -> ModelCheckpoint:
+        return ModelCheckpoint(tmp_path, "{epoch}", monitor="val_loss", save_top_k=-1, save_on_train_epoch_end=False)
+
+    fed, _, module = fit(3, after())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch=0.ckpt", "epoch=1.ckpt", "epoch=2.ckpt"]
+    resumed, _, again = fit(3, after(), path=tmp_path / "epoch=1.ckpt")
+    assert same(again, module)
+    assert resumed.result.arms[0]["scores"] == fed.result.arms[0]["scores"]
