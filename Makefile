@@ -21,7 +21,7 @@ PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 .NOTPARALLEL:
 
 help:
-	@echo "make demo         tune a small model on generated data"
+	@echo "make demo         tune a small model on generated data, and make a report of it"
 	@echo "make test         run the test suite without the slow tests"
 	@echo "make test-all     run the test suite with the slow tests"
 	@echo "make test-oldest  run the test suite on the oldest supported Lightning"
@@ -108,7 +108,7 @@ endef
 
 $(VENV)/.installed: $(SETUP_FILES)
 	$(call make_venv,$(VENV))
-	$(call install,$(VENV),constraints.txt,-e .)
+	$(call install,$(VENV),constraints.txt,-e ".[report]")
 	@touch $@
 
 $(VENV)/.installed-dev: $(SETUP_FILES)
@@ -121,7 +121,7 @@ comma := ,
 $(OLDEST)/.installed: $(SETUP_FILES) constraints-oldest.txt
 	$(call make_venv,$(OLDEST))
 	$(call lay_over,constraints-oldest.txt,$(OLDEST))
-	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[plot$(comma)joblib$(comma)bayes]" build pytest pytest-cov pytest-xdist)
+	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[report$(comma)joblib$(comma)bayes]" build pytest pytest-cov pytest-xdist)
 	@touch $@
 
 # torch comes first and alone: what the other packages ask for must find it there.

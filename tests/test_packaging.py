@@ -25,7 +25,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BARE_IMPORT = """
 import importlib.metadata, importlib.util, sys
 
-blocked = {"matplotlib", "joblib", "hydra_plugins", "optuna", "sklearn", "datasets", "pandas", "PIL"}
+blocked = {"matplotlib", "joblib", "hydra_plugins", "optuna", "sklearn", "datasets", "pandas", "PIL",
+           "plotly"}
 
 class Without:
     def __init__(self, finder):
@@ -103,6 +104,7 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
         "[console_scripts]",
         "fedhpo = lightning_fedhpo.cli.main:main",
         "fedhpo-compare = lightning_fedhpo.cli.compare:main",
+        "fedhpo-report = lightning_fedhpo.cli.report:main",
     ]
 
 

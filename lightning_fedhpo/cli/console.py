@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_COSTS = {
-    "rounds": "rounds",
-    "client_updates": "client updates",
-    "local_steps": "local steps",
-    "examples": "examples trained on",
-    "evaluations": "examples scored",
-}
+from lightning_fedhpo.report.words import COSTS, number, size
 
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
@@ -21,32 +15,6 @@ def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), 
     blocks = [_best(summary["best"], width), _scores(summary["test"]), _costs(summary), _files(folder)]
     lines = [line for block in blocks for line in (*block, "")]
     return "\n".join(["", *lines, *notes]).rstrip()
-
-
-def number(value: Any) -> str:
-    """Return a value in short form.
-
-    >>> number(0.123456), number(12345), number(1e-5), number(None), number("adam")
-    ('0.1235', '12,345', '1e-05', '-', 'adam')
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def size(count: float) -> str:
-    """Return a number of bytes with a unit.
-
-    >>> size(512), size(3_250_000)
-    ('512 B', '3.2 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def _best(best: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -73,7 +41,7 @@ def _scores(tested: Mapping[str, Any] | None) -> Iterator[str]:
 def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
     ledger = summary["ledger"]
     yield f"It took {summary['seconds']:.1f} seconds and cost"
-    for key, label in _COSTS.items():
+    for key, label in COSTS.items():
         yield f"  {label:<38}{number(ledger[key]):>14}"
     yield f"  {'sent by and to clients':<38}{size(ledger['bytes_up']):>14}{size(ledger['bytes_down']):>16}"
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from lightning_fedhpo.cli.console import number, report
+from lightning_fedhpo.cli.console import report
+from lightning_fedhpo.report.words import number
 
 SUMMARY = {
     "best": {"client": {"lr": 0.123456, "epochs": 3}, "server": {}},

@@ -1,0 +1,36 @@
+"""The command ``fedhpo-report``: the report of a run or a sweep, as a page to open in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_fedhpo.report.run_report import write_run_report
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` into the folder of a run or a sweep, and return its path."""
+    return write_run_report(folder)
+
+
+def said(folder: Path) -> str:
+    """Write the report of a run or sweep that has ended, and say where it is. What fails is said, and fails nothing."""
+    try:
+        return f"The report to open in a browser: {write_report(folder)}"
+    except Exception as error:  # the run itself is done, and its files are whole
+        return f"There is no report: {error}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``fedhpo-report``."""
+    parser = argparse.ArgumentParser(prog="fedhpo-report", description="Write report.html into a run's folder.")
+    parser.add_argument("folder", type=Path, help="a run's folder, or a folder with runs below it, such as a sweep's")
+    given = parser.parse_args(arguments)
+    try:
+        print(write_report(given.folder.absolute()))
+    except (ModuleNotFoundError, OSError, ValueError) as error:
+        print(f"fedhpo-report: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,112 @@
+"""The report of a run: ``report.html`` in its folder."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lightning_fedhpo.plots import charts, load
+from lightning_fedhpo.plots.run_data import RunData
+from lightning_fedhpo.report import page, verdict
+from lightning_fedhpo.report.plotly_figure import plotly_figure
+from lightning_fedhpo.report.words import COSTS, duration, number, size
+from lightning_fedhpo.run.folders import replacing
+
+FILE = "report.html"
+
+
+def write_run_report(folder: Path) -> Path:
+    """Write the report of a finished run and return its path."""
+    path = folder / FILE
+    with replacing(path) as file:
+        file.write(run_page(load(folder)))
+    return path
+
+
+def run_page(run: RunData) -> str:
+    """Return the report of a run as HTML."""
+    method = " with ".join(kind for kind in (_kind(run, "search"), _kind(run, "tuner")) if kind) or "no tuning"
+    title = f"fedhpo: {method}: {_kind(run, 'model')} on {_kind(run, 'data')}"
+    spent, seed = number(run.ledger["rounds"]), run.summary["seed"]
+    subtitle = f"A run of {spent} rounds with seed {seed}, in {run.folder}"
+    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run)])
+
+
+def _verdict(run: RunData) -> Iterator[str]:
+    warnings = [page.paragraph(text) for text in verdict.warnings_of(run)]
+    found = page.table((), verdict.best_rows(run.best))
+    if run.best.get("clients"):
+        rows = verdict.client_rows(run.best)
+        found += page.details(f"A configuration for each of {number(len(rows))} clients", page.table((), rows))
+    if run.best.get("model") == "retrain":
+        found += page.paragraph("The model was trained anew with them, after the search.")
+    yield page.section(
+        "What was found",
+        page.paragraph(verdict.headline(run)),
+        page.boxes(
+            page.box("Best hyperparameters", found),
+            page.box("Test scores", *_scores(run)),
+            page.box("How sure is that?", *map(page.paragraph, verdict.certainty(run))),
+            page.box("What it cost", page.table((), _costs(run.summary))),
+            *([page.box("Warnings", *warnings, warns=True)] if warnings else []),
+        ),
+    )
+
+
+def _scores(run: RunData) -> Iterator[str]:
+    test = run.summary["test"]
+    if test is None:
+        yield page.paragraph("No client has test examples: nothing was tested.")
+        return
+    yield page.table(("", "global", "personalized"), verdict.score_rows(test))
+    yield page.paragraph(
+        f"Means over the test examples of {number(test['clients'])} clients: of the server's model, and of that model "
+        "after each client's own training. Below each is the range that holds eight clients in ten.",
+        soft=True,
+    )
+
+
+def _costs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "time", duration(summary["seconds"])
+    yield from ((label, number(summary["ledger"][key])) for key, label in COSTS.items())
+    yield "sent by clients", size(summary["ledger"]["bytes_up"])
+    yield "sent to clients", size(summary["ledger"]["bytes_down"])
+
+
+def _figures(run: RunData) -> Iterator[str]:
+    found = charts(run).items()
+    drawn = (page.figure(name, chart.title, chart.note, plotly_figure(chart)) for name, chart in found)
+    yield page.section("Figures", *drawn)
+
+
+def _how(run: RunData) -> Iterator[str]:
+    command = command_of(run.folder) if run.folder else None
+    if command:
+        yield page.section("How to run it again", page.code(command), page.paragraph(_versions(run), soft=True))
+    text = OmegaConf.to_yaml(run.settings)
+    notes = page.paragraph(f"Executor: {run.summary['executor']}.", soft=True)
+    yield page.section("Settings", notes, page.details("The whole configuration (config.yaml)", page.code(text)))
+
+
+def command_of(folder: Path) -> str | None:
+    """Return the command that a run was begun with, from what Hydra has left; None outside of Hydra."""
+    files = {name: folder / ".hydra" / f"{name}.yaml" for name in ("overrides", "hydra")}
+    if not all(path.is_file() for path in files.values()):
+        return None
+    sources: Any = OmegaConf.load(files["hydra"]).hydra.runtime.config_sources
+    own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+    return shlex.join(["fedhpo", *own, *map(str, OmegaConf.load(files["overrides"]))])
+
+
+def _versions(run: RunData) -> str:
+    return f"With {', '.join(f'{name} {version}' for name, version in run.summary['versions'].items() if version)}."
+
+
+def _kind(run: RunData, group: str) -> str:
+    """Return the class or function that a group of the configuration names."""
+    section = run.settings.get(group)
+    return section["_target_"].rpartition(".")[2] if section else ""

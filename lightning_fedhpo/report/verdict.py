@@ -1,0 +1,204 @@
+"""What a run has found, and how sure that is, in numbers and words."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_fedhpo.plots.hover_texts import config_text
+from lightning_fedhpo.plots.run_data import RunData
+from lightning_fedhpo.report.words import number
+
+LAST = 10
+"""The most rounds in which the best arm and the runner-up are compared."""
+EDGE = 0.02
+"""A value so near to an end of its range, as a share of it, is at the edge."""
+
+
+@dataclass(frozen=True)
+class Duel:
+    """The best arm against the runner-up, in the last rounds that both lived.
+
+    Attributes:
+        best: The best arm's number.
+        other: The runner-up's number.
+        gaps: By how much the best arm was better in each round.
+    """
+
+    best: int
+    other: int
+    gaps: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean gap."""
+        return statistics.fmean(self.gaps)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean, as if rounds were independent; nan of a single round."""
+        return statistics.stdev(self.gaps) / math.sqrt(len(self.gaps)) if len(self.gaps) > 1 else math.nan
+
+    @property
+    def clear(self) -> bool:
+        """Whether the gap is more than two standard errors."""
+        return self.mean > 2 * self.error
+
+
+def duel(run: RunData) -> Duel | None:
+    """Return the comparison with the runner-up: the arm that lived longest beside the best one, then the best of those.
+
+    None where there is no other arm with finite scores.
+    """
+    best = run.searched
+    own = dict(zip(run.column("round", best), run.column("score", best), strict=True))
+    found: list[tuple[int, float, Duel]] = []
+    for arm in run.arms:
+        other = int(arm["index"])
+        rounds = zip(run.column("round", other), run.column("score", other), strict=True)
+        pairs = [(run.sign * score, run.sign * own[at]) for at, score in rounds if at in own]
+        finite = [pair for pair in pairs if all(map(math.isfinite, pair))][-LAST:]
+        if other != best and finite:
+            gaps = tuple(score - ours for score, ours in finite)
+            found.append((-len(pairs), statistics.fmean(gaps), Duel(best, other, gaps)))
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def round_noise(scores: list[float]) -> float | None:
+    """Return the deviation of one round's score around a smooth curve, from the steps between neighbours.
+
+    >>> round_noise([1.0, 2.0, 1.0, 2.0, 1.0])  # steps of 1, so that the noise is 1 / sqrt(2)
+    0.707...
+    """
+    steps = [after - before for before, after in zip(scores, scores[1:], strict=False)]
+    finite = [step for step in steps if math.isfinite(step)]
+    return math.sqrt(statistics.fmean(step * step for step in finite) / 2) if len(finite) > 2 else None
+
+
+def headline(run: RunData) -> str:
+    """Return the verdict in a sentence or two."""
+    arms, best = len(run.arms), f"arm {run.best_arm} is the best"
+    text = f"Of {arms} arms, {best}" if arms > 1 else "The run's one arm has trained to its end"
+    test = run.summary["test"]
+    if test is not None:
+        metric = f"test{(run.monitor or '').removeprefix('val')}"
+        name = metric if metric in test["global"] else next(iter(test["global"]))
+        text += f": {name} {number(test['global'][name])} on all clients' test examples, "
+        text += f"{number(test['personalized'].get(name))} after each client's own training"
+    found = duel(run)
+    if found is None:
+        return f"{text}."
+    return f"{text}. Its lead over the runner-up is {'clear' if found.clear else 'within the noise'}."
+
+
+def certainty(run: RunData) -> Iterator[str]:
+    """Return sentences about how sure the result is."""
+    yield from _against_the_runner_up(run)
+    yield from _of_the_tuner(run)
+    noise = round_noise(run.column("score", run.searched)[-20:])
+    if noise is not None:
+        yield f"A round's score carries a noise of about ±{rough(noise)}: each round has another cohort."
+    yield f"All this is one seed ({run.summary['seed']}). Run it with others before you rely on a small gain."
+
+
+def _against_the_runner_up(run: RunData) -> Iterator[str]:
+    if len(run.arms) == 1:
+        yield "The run has one arm: no search compared it with others."
+        return
+    found = duel(run)
+    if found is None:
+        return
+    rounds = len(found.gaps)
+    where = f"In the last {rounds} rounds that both lived" if rounds > 1 else "In the only round that both lived"
+    error = f" ± {rough(found.error)}" if rounds > 1 else ""
+    gap = f"{where}, arm {found.best} was ahead of the runner-up, arm {found.other}, by {rough(found.mean)}{error}"
+    if found.clear:
+        yield f"{gap} (standard error): a clear lead."
+    else:
+        yield f"{gap}: within the noise. Another seed may choose another arm."
+
+
+def _of_the_tuner(run: RunData) -> Iterator[str]:
+    if "probability" not in run.configs.columns or "client" in run.configs.columns:
+        return  # a tuner with a configuration for each client has a figure of its own
+    rows = [row for row in run.configs if row["arm"] == run.searched and row["probability"] is not None]
+    rows.sort(key=lambda row: -float(row["probability"]))
+    if len(rows) > 1:
+        first, second = rows[:2]
+        text = f"Of {len(rows)} client configurations the tuner gives number {first['config']} a probability of "
+        text += f"{first['probability']:.0%}, and the next one, number {second['config']}, {second['probability']:.0%}"
+        yield text + (". It has decided." if first["probability"] > 0.9 else ": it has not decided yet.")
+
+
+def warnings_of(run: RunData) -> Iterator[str]:
+    """Return what a reader should know: the run's own warnings, clients that were left out, values at an edge."""
+    yield from run.summary.get("warnings", ())
+    dropped = sum(run.history["dropped"]) if "dropped" in run.history.columns else 0
+    if dropped:
+        total = number(run.ledger["client_updates"])
+        yield f"{number(int(dropped))} of {total} client updates were left out: they were not finite, or failed."
+    yield from _at_the_edge(run)
+
+
+def _at_the_edge(run: RunData) -> Iterator[str]:
+    space = run.settings.get("space") or {}
+    for side in ("client", "server"):
+        for name, dimension in (space.get(side) or {}).items():
+            value = run.best.get(side, {}).get(name)
+            if not {"low", "high"} <= set(dimension) or "Int" in dimension["_target_"] or value is None:
+                continue
+            low, high = float(dimension["low"]), float(dimension["high"])
+            place = _share(float(value), low, high, bool(dimension.get("log")))
+            if (place < EDGE and low) or place > 1 - EDGE:  # below 0 there is nothing to look for
+                end = "lower" if place < EDGE else "upper"
+                told = f"the {side}'s {name}, {number(value)}, is at the {end} end of its range"
+                yield f"{told[0].upper()}{told[1:]}: a wider one may hold a better value."
+
+
+def _share(value: float, low: float, high: float, log: bool) -> float:
+    if low >= high:
+        return 0.5
+    a, b, c = (math.log(one) for one in (value, low, high)) if log else (value, low, high)
+    return (a - b) / (c - b)
+
+
+def best_rows(best: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return ``(side, name, value)`` of the hyperparameters to deploy; the side stands in its first row only.
+
+    >>> best_rows({"client": {"lr": 0.12345, "epochs": 2}, "server": {"lr": 1}})
+    [('client', 'lr', '0.1235'), ('', 'epochs', '2'), ('server', 'lr', '1')]
+    """
+    return [
+        (side if place == 0 else "", name, number(value))
+        for side in ("client", "server")
+        for place, (name, value) in enumerate(best[side].items())
+    ]
+
+
+def client_rows(best: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return ``(client, configuration)`` where each client has a configuration of its own."""
+    return [(f"client {client}", config_text(config)) for client, config in best.get("clients", {}).items()]
+
+
+def score_rows(test: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Return for each tested metric its name, and global and personalized its value with the spread of clients."""
+    for name in test["global"]:
+        yield name, *(_with_spread(test, kind, name) for kind in ("global", "personalized"))
+
+
+def _with_spread(test: Mapping[str, Any], kind: str, name: str) -> str:
+    spread = test["distribution"][kind].get(name)
+    clients = f"\n{rough(spread['p10'])} to {rough(spread['p90'])}" if spread else ""
+    return number(test[kind].get(name)) + clients
+
+
+def rough(value: float) -> str:
+    """Return a number with two digits, for spreads and errors.
+
+    >>> rough(0.03489), rough(1.144)
+    ('0.035', '1.1')
+    """
+    return f"{value:.2g}"

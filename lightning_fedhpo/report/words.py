@@ -1,0 +1,52 @@
+"""Numbers, sizes and costs as people read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COSTS = {
+    "rounds": "rounds",
+    "client_updates": "client updates",
+    "local_steps": "local steps",
+    "examples": "examples trained on",
+    "evaluations": "examples scored",
+}
+"""The ledger's figures that a report shows, and what they are called."""
+
+
+def number(value: Any) -> str:
+    """Return a value in short form.
+
+    >>> number(0.123456), number(12345), number(1e-5), number(None), number("adam")
+    ('0.1235', '12,345', '1e-05', '-', 'adam')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes with a unit.
+
+    >>> size(512), size(3_250_000)
+    ('512 B', '3.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the units that fit.
+
+    >>> duration(4.25), duration(75), duration(4000)
+    ('4.2 seconds', '1 min 15 s', '1 h 6 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} seconds"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
