@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence, Sized
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from torchmetrics import Metric
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.client.step_log import Recorder
-from lightning_fedhpo.data.images import any_view, channels_inside
+from lightning_fedhpo.data.images import channels_inside
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.examples import Examples
@@ -59,7 +58,6 @@ class LocalTraining:
     Attributes:
         recorder: Holds what the module logs.
         channels_inside: Whether batches of images have channels innermost.
-        any_view: Whether the module asks for views that this layout does not allow.
         besides: Names what a step has beside loss, backward and optimizer.
         bare: Whether steps run without Lightning's optimisation loops.
     """
@@ -72,7 +70,6 @@ class LocalTraining:
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
         self.channels_inside = False
-        self.any_view = False
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
@@ -120,7 +117,6 @@ class LocalTraining:
         with (
             hooks.logging_to(recorder, "training_step"),
             private.local_progress(self.trainer, count) as progress,
-            any_view() if self.any_view and inside else nullcontext(),
         ):
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
@@ -181,7 +177,6 @@ class LocalTraining:
             torch.set_grad_enabled(gradients),
             hooks.logging_to(recorder, f"{stage}_step"),
             private.evaluating(self.trainer, stage),
-            any_view() if self.any_view and inside else nullcontext(),
         ):
             modes = [child for child in self._modules if child.training]
             self._set_mode(False, stage, modes)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_fedhpo.data.labelled_images import LabelledImages
+from lightning_fedhpo.data.image_files import Labelled
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def read_hub(name: str, split: str, channels: int) -> LabelledImages:
+def read_hub(name: str, split: str, channels: int) -> Labelled:
     """Return a part of a set, grey with 1 channel; `name` is of the set on the hub, or of a folder `datasets` reads.
 
     What is downloaded is kept in the cache of `datasets`.
@@ -26,10 +26,10 @@ def read_hub(name: str, split: str, channels: int) -> LabelledImages:
         table = load_dataset(name, split=split)
     except ConnectionError as error:
         raise ConnectionError(f"{error}. Where the files are on this machine, say so with `path`.") from error
-    return images_of(table, channels, f"{name}, {split} part")
+    return images_of(table, channels)
 
 
-def images_of(table: Dataset, channels: int, source: str) -> LabelledImages:
+def images_of(table: Dataset, channels: int) -> Labelled:
     """Return a table's column of images, decoded, and its column of class labels, found by the table's features."""
     from datasets import ClassLabel, Image
 
@@ -38,7 +38,7 @@ def images_of(table: Dataset, channels: int, source: str) -> LabelledImages:
         for kind in (Image, ClassLabel)
     )
     if image is None or label is None:
-        raise ValueError(f"{source} must have a column of images and one of class labels, it has {table.features}.")
+        raise ValueError(f"the data set must have a column of images and one of class labels, it has {table.features}.")
     mode = "L" if channels == 1 else "RGB"
     images = np.stack([np.asarray(row[image].convert(mode)) for row in table.select_columns([image])])
-    return LabelledImages(images, np.asarray(table[label][:]), source)
+    return images, np.asarray(table[label][:])

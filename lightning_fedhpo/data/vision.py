@@ -13,18 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data import idx
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.data.datamodule import TrainAndTest
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
-from lightning_fedhpo.data.image_files import read_image_files
+from lightning_fedhpo.data.image_files import find, read_idx, read_image_files
 from lightning_fedhpo.data.partition import Natural, Partition
 
+CLASSES = set(range(10))
+LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+"""What red, green and blue count in a grey image (ITU-R BT.601, as Pillow has it)."""
 WRITERS = ["qmnist-train-labels-idx2-int.gz", "qmnist-train-labels-idx2-int"]
 
 
@@ -118,6 +122,7 @@ def cifar10(
     check_kinds(cifar10, locals())
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
+    whole("size", size, high=32)
     parts = _read("uoft-cs/cifar10", path, official_test, 32, channels, size)
     return FederatedData(TrainAndTest(**parts), partition, **more)
 
@@ -128,13 +133,31 @@ def _read(
     """Read a set of ten classes, from the hub where there is no path; keep the middle of its images of a size."""
     parts = {}
     for split in ("train", "test") if test else ("train",):
-        part = read_hub(name, split, channels) if path is None else read_image_files(path, split, channels)
-        height, width = part.images.shape[1:3]
-        if height != size or width != size:
-            rule = f"the images of {name.partition('/')[2]} are {size}x{size}"
-            raise ValueError(f"{rule}, those of {part.source} are {height}x{width}: is this another data set?")
-        parts[split] = TensorDataset(*part.tensors(channels, crop or size, classes=10))
+        images, labels = read_hub(name, split, channels) if path is None else read_image_files(path, split, channels)
+        kind, where = name.partition("/")[2], f"the {split} part of {name if path is None else path}"
+        shapes = [(size, size, 3), *([(size, size)] if channels == 1 else [])]
+        if images.dtype != np.uint8 or images.shape[1:] not in shapes:
+            rule = f"images of {kind} are bytes of {size}x{size}{' in colours' if channels == 3 else ''}"
+            raise ValueError(f"{rule}, {where} has {images.dtype} of shape {images.shape}: is this another data set?")
+        if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1] or not set(np.unique(labels)) <= CLASSES:
+            found = (
+                f"{labels.dtype} of shape {labels.shape} for {len(images)} images, {np.unique(labels)[-5:]} among it"
+            )
+            raise ValueError(f"every image needs a label from 0 to 9, {where} has {found}.")
+        parts[split] = TensorDataset(*_tensors(images, labels, channels, crop or size))
     return parts
+
+
+def _tensors(images: NDArray[Any], labels: NDArray[Any], channels: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return the middle of the images as floats from 0 to 1, of shape (n, channels, size, size), and the labels."""
+    edge, coloured = (images.shape[1] - size) // 2, images.ndim == 4
+    middle = images[:, edge : edge + size, edge : edge + size]
+    if channels == 3:
+        middle = np.ascontiguousarray(middle.transpose(0, 3, 1, 2))  # while a number is one byte
+    x = np.true_divide(middle, 255, dtype=np.float32)
+    if channels == 1:
+        x = (x @ LUMA if coloured else x)[:, None]
+    return torch.from_numpy(x), torch.from_numpy(labels.astype(np.int64))
 
 
 def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | None, min_size: int, seed: int) -> None:
@@ -144,8 +167,8 @@ def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | No
     """
     if path is None:
         raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
-    file, labels = idx.find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
-    table = idx.read_idx(file)
+    file, labels = find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
+    table = read_idx(file)
     if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels):
         raise ValueError(
             f"{file.name} must have a row for each training digit with its label first and its writer third, it has "

@@ -18,10 +18,7 @@ from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
 def lay_out_images(executor: SequentialExecutor, client: int, config: Config) -> None:
-    """Lay out a module's images so, if it has convolutions that gain and its results are the same.
-
-    If the module fails because its ``view`` needs the usual layout, it is tried with copies in place of such views.
-    """
+    """Lay out a module's images so, if it has convolutions that gain, and trains the same: ``x.view`` may fail then."""
     local, layers = executor.local, list(executor.local.module.modules())
     if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not executor.state.weights[0].is_cpu:
         return
@@ -33,15 +30,12 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
         return
     local.channels_inside = True
     found = _train_briefly(executor, job, arm)
-    if found is None:
-        local.any_view = True
-        found = _train_briefly(executor, job, arm)
     if (
         found is None
         or apart(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
         or different_figure(found, expected, TOLERANCE_OF_IMAGES, TOLERANCE_OF_IMAGES) is not None
     ):
-        local.channels_inside = local.any_view = False
+        local.channels_inside = False
 
 
 def _train_briefly(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:

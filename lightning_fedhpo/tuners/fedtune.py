@@ -104,7 +104,7 @@ class FedTune(Tuner):
             if not isinstance(dimension, Choice):
                 raise ValueError(
                     f"FedTune chooses among listed values, got {dimension!r} for {name!r}: list them, as in "
-                    f"{name}=Choice({dimension.grid(3)!r})."
+                    f"{name}=Choice({[dimension.quantile(part) for part in (0.0, 0.5, 1.0)]!r})."
                 )
         options = [dimension.options for dimension in space.client.values() if isinstance(dimension, Choice)]
         self._candidates = [dict(zip(space.client, values, strict=True)) for values in product(*options)]

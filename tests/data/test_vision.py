@@ -83,9 +83,6 @@ def test_writers_that_do_not_fit_are_refused(tmp_path: Path):
     write_idx(tmp_path, train=60)
     with pytest.raises(FileNotFoundError, match="no file qmnist-train-labels-idx2-int.gz or qmnist-train-labels-idx2"):
         mnist(tmp_path, Natural("writer"), official_test=False)
-    write_writers(tmp_path, [1] * 59)
-    with pytest.raises(ValueError, match=r"its writer third, it has \(59, 8\) numbers, and labels .* of the 60 digits"):
-        mnist(tmp_path, Natural("writer"), official_test=False)
     write_writers(tmp_path, [1] * 60, labels=digits(60)[1][::-1])
     with pytest.raises(ValueError, match="is it of another set"):
         mnist(tmp_path, Natural("writer"), official_test=False)
@@ -107,24 +104,19 @@ def test_cifar10_whole_cropped_and_grey(tmp_path: Path):
 def test_wrong_arguments_and_files(tmp_path: Path):
     write_batches(tmp_path / "cifar")
     write_idx(tmp_path / "digits", train=20, test=10)
-    with pytest.raises(ValueError, match="images of mnist are 28x28, those of .* are 32x32: is this another data set"):
+    with pytest.raises(ValueError, match=r"images of mnist are bytes of 28x28, the train part of .*\(20, 32, 32, 3\)"):
         mnist(tmp_path / "cifar", Iid(2))
-    with pytest.raises(ValueError, match="images of cifar10 are 32x32, those of .* are 28x28"):
+    with pytest.raises(ValueError, match=r"images of cifar10 are bytes of 32x32 in colours, .*another data set"):
         cifar10(tmp_path / "digits", Iid(2))
-    np.savez(tmp_path / "grey.npz", x=digits(3, size=32)[0], y=digits(3)[1])
-    with pytest.raises(ValueError, match="images with 3 channels are needed, those of .* are grey"):
-        cifar10(tmp_path / "grey.npz", Iid(2), official_test=False)
     with pytest.raises(ValueError, match="`channels` must be 3, or 1 for grey images, got 2"):
         cifar10(tmp_path / "cifar", Iid(2), channels=2)
-    with pytest.raises(ValueError, match="`size` must be at most that of the images, got 40"):
+    with pytest.raises(ValueError, match="`size` must be at most 32, got 40"):
         cifar10(tmp_path / "cifar", Iid(2), size=40)
-    with pytest.raises(TypeError, match="nonsense"):
-        mnist(tmp_path / "digits", Iid(2), nonsense=1)
     with pytest.raises(ValueError, match="`seed` must be"):
         mnist(tmp_path / "nowhere", Iid(2), seed=-1)  # before anything is read
     file = tmp_path / "cifar" / "data_batch_1.bin"
     file.write_bytes(bytes([10]) + file.read_bytes()[1:])
-    with pytest.raises(ValueError, match="labels must be from 0 to 9, the train part in .* has unknown classes: 10"):
+    with pytest.raises(ValueError, match=r"a label from 0 to 9, the train part of .* has uint8 of shape \(20,\)"):
         cifar10(tmp_path / "cifar", Iid(2))
 
 
