@@ -113,7 +113,7 @@ def _read_npz(path: Path, split: str, channels: int) -> Labelled:
     ``x_test`` and ``y_test`` the test part. As JPEG files: ``jpeg`` holds their bytes one after another, ``offsets``
     where each begins and the last one ends, ``y`` the labels; the test part's names end in ``_test``.
     """
-    with np.load(path) as file:
+    with path.open("rb") as raw, np.load(raw) as file:
         end = next((end for end in ENDS[split] if f"y{end}" in file.files), ENDS[split][0])
         if f"jpeg{end}" not in file.files:
             return file[f"x{end}"], file[f"y{end}"]
