@@ -49,7 +49,7 @@ NAMES: dict[str, Callable[[], dict[str, Any]]] = {
     "logging.md": lambda: {"fed": toy_run(2)[0]},
 }
 """What the examples of a page take for granted. Pages that are not here have tests of their own."""
-OWN_TESTS = {"checkpoints.md", "own-tuner.md"}
+OWN_TESTS = {"checkpoints.md", "lightning-cli.md", "own-tuner.md"}
 
 
 @pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")

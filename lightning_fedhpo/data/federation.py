@@ -72,7 +72,7 @@ class FederatedData(DataModuleProxy):
 
     def __init__(
         self,
-        dataset: Dataset[Any] | Sequence[Any] | Mapping[str, Tensor] | LightningDataModule,
+        dataset: Dataset | Sequence[Any] | Mapping[str, Tensor] | LightningDataModule,  # type: ignore[type-arg]  # LightningCLI makes a bare Dataset of Dataset[Any]
         partition: Partition | None = None,
         *,
         fractions: Sequence[float] = (0.8, 0.1, 0.1),
