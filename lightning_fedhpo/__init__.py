@@ -1,6 +1,6 @@
 """Federated hyperparameter tuning as PyTorch Lightning callbacks."""
 
-from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt, FedProx, Reptile
+from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedDyn, FedOpt, FedProx, Reptile, Scaffold
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quantity, Shards
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
@@ -13,6 +13,7 @@ __all__ = [
     "Choice",
     "Dirichlet",
     "FedAvg",
+    "FedDyn",
     "FedEx",
     "FedOpt",
     "FedPop",
@@ -31,6 +32,7 @@ __all__ = [
     "RandomSearch",
     "Replay",
     "Reptile",
+    "Scaffold",
     "Search",
     "SearchSpace",
     "Shards",

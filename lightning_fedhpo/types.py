@@ -100,7 +100,8 @@ class ClientResult:
     """The result of a job.
 
     ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
-    for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them.
+    for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them. ``lr_sums`` has for
+    each weight the sum of its steps' learning rates, where the algorithm needs it.
     """
 
     job: Job
@@ -121,3 +122,4 @@ class ClientResult:
     finite: bool = True
     error: str | None = None
     received: Mapping[str, Any] | None = None
+    lr_sums: Sequence[float] = ()

@@ -2,8 +2,10 @@
 
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.algorithms.fedavg import FedAvg
+from lightning_fedhpo.algorithms.feddyn import FedDyn
 from lightning_fedhpo.algorithms.fedopt import FedOpt
 from lightning_fedhpo.algorithms.fedprox import FedProx
 from lightning_fedhpo.algorithms.reptile import Reptile
+from lightning_fedhpo.algorithms.scaffold import Scaffold
 
-__all__ = ["Algorithm", "FedAvg", "FedOpt", "FedProx", "Reptile"]
+__all__ = ["Algorithm", "FedAvg", "FedDyn", "FedOpt", "FedProx", "Reptile", "Scaffold"]

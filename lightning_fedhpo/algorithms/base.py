@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -27,6 +28,8 @@ class Algorithm:
 
     Attributes:
         clients: The number of clients in the federation; the loop sets it before the first round.
+        sizes: The number of training examples of each client; set as well.
+        needs_lr_sums: Whether :meth:`receive` needs ``ClientResult.lr_sums``.
         travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
             bytes both ways.
 
@@ -39,6 +42,8 @@ class Algorithm:
     """
 
     clients: int = 0
+    sizes: np.ndarray[Any, Any]
+    needs_lr_sums: bool = False
     travels: Sequence[str] = ()
 
     def __init__(
@@ -68,6 +73,10 @@ class Algorithm:
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         """Return the server's initial state beside the weights, by name."""
         return {}
+
+    def sent(self, arm: Arm) -> Sequence[Tensor]:
+        """Return the weights that clients train from; those that are evaluated are ``arm.weights``."""
+        return arm.weights
 
     def receive(self, arm: Arm, result: ClientResult) -> None:
         """Add a client's model to the arm's sums. Called for every finite result, while its tensors live.
@@ -133,6 +142,9 @@ class Algorithm:
                 f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "
                 f"takes {', '.join(self.server) or 'none'}. Leave it out, or take an algorithm that has it."
             )
+
+    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str]) -> None:
+        """Refuse, or warn of, a local training that the method was not made for; ``tuned`` names hyperparameters."""
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible values: the constructor checks the defaults, the set-up what may be set or drawn."""

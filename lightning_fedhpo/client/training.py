@@ -39,11 +39,13 @@ class Done:
         steps: Optimizer steps, or batches if gradients are accumulated.
         examples: Examples it was trained on, once an epoch.
         evaluations: Examples scored on the way, for schedules that watch a validation score.
+        lr_sums: The sum of the steps' learning rates, for each parameter group of every optimizer, if asked for.
     """
 
     steps: int
     examples: int
     evaluations: int
+    lr_sums: Sequence[float] = ()
 
 
 class LocalTraining:
@@ -54,6 +56,7 @@ class LocalTraining:
         module: The user's module.
         data: The federation, for its batch transfer hooks.
         after_backward: Adds to the gradients in the bare loop; Lightning's own loops call the hook of that name.
+        sums_rates: Sum up the learning rates of a client's steps.
 
     Attributes:
         recorder: Holds what the module logs.
@@ -63,13 +66,19 @@ class LocalTraining:
     """
 
     def __init__(
-        self, trainer: Trainer, module: LightningModule, data: FederatedData, after_backward: Callable[[], None] | None
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        data: FederatedData,
+        after_backward: Callable[[], None] | None,
+        sums_rates: bool = False,
     ) -> None:
         self.trainer, self.module = trainer, module
         self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
         self.channels_inside = False
+        self._sums_rates = sums_rates
         self._hooks = private.ModuleHooks(trainer, module)
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
@@ -111,6 +120,8 @@ class LocalTraining:
         count = batches_of(length, batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
         self._validations = 0
+        groups = [group for one in trainer.optimizers for group in one.param_groups] if self._sums_rates else []
+        sums, window = [0.0] * len(groups), trainer.accumulate_grad_batches
         stopping = trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
@@ -130,6 +141,8 @@ class LocalTraining:
                     progress(number)
                     if hooks.call("on_train_batch_start", batch, number) == -1:
                         break
+                    if groups and ((number + 1) % window == 0 or number + 1 == count):
+                        sums = [total + float(group["lr"]) for total, group in zip(sums, groups, strict=True)]
                     output = step(batch, number)
                     if ends:
                         hooks.call("on_train_batch_end", private.detached(output) if bare else output, batch, number)
@@ -146,7 +159,7 @@ class LocalTraining:
                     # After the last epoch no schedule needs a score.
                     schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
-        return Done(steps, seen, validated)
+        return Done(steps, seen, validated, sums)
 
     def scored(self, examples: Sized, limit: int | float) -> int:
         """Return how many of a client's examples a validation looks at."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -138,6 +139,10 @@ class SequentialExecutor(Executor):
             seeding.seed_user_code(seeding.key(seed, seeding.EVALUATION, *place))
             before = local.evaluate(val, limit=self.limits.val)
         seeding.seed_user_code(seeding.key(seed, seeding.USER, *place))
+        sent = self.algorithm.sent(arm)
+        if sent is not arm.weights:
+            torch._foreach_copy_([weight.detach() for weight in state.weights], list(sent))
+            self._start = sent
         done = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
         logged = local.recorder.finish()
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
@@ -177,7 +182,15 @@ class SequentialExecutor(Executor):
             after=after,
             train=train,
             finite=score is None or math.isfinite(score),
+            lr_sums=[done.lr_sums[group] for group in self._groups] if done.lr_sums else (),
         )
+
+    @cached_property
+    def _groups(self) -> list[int]:
+        """The parameter group of each weight, counted over all optimizers."""
+        groups = [group for one in self.local.trainer.optimizers for group in one.param_groups]
+        places = {id(weight): place for place, group in enumerate(groups) for weight in group["params"]}
+        return [places[id(weight)] for weight in self.state.weights]
 
     def prepare(self, job: Job, arm: Arm, known: bool = True) -> dict[str, object]:
         """Load the arm's weights and the job's hyperparameters into the module.

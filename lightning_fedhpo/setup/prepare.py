@@ -47,13 +47,14 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     # The bare loop has no hooks.
     hook = (lambda: session.sequential.after_backward()) if algorithm.changes_gradient else None
     session.optimizers.rewind()
-    local = LocalTraining(session.trainer, module, data, hook)
+    local = LocalTraining(session.trainer, module, data, hook, algorithm.needs_lr_sums)
     limits = Limits(*private.limits(session.trainer))
     if lazy_parameters(module):
         _build_lazy(local, data, clients[0], options.seed)
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
     binding = Binding(module, session.optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
+    algorithm.check_training(session.trainer.optimizers, tuning.names)
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while

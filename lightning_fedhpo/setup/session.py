@@ -65,7 +65,7 @@ class Session:
         self.data = checks.federated_data(trainer)
         checks.check_cohort(options.cohort, len(self.data))
         checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
-        self.algorithm.clients = len(self.data)
+        self.algorithm.clients, self.algorithm.sizes = len(self.data), self.data.sizes("train")
         split = server_split(options.server_data, self.data)
         self.server = None if split is None or options.monitor is None else self._validation_on(split)
         scores_clients = options.target != "server" or self.data.sizes("val").any()

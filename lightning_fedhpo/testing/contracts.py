@@ -12,7 +12,7 @@ import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -159,9 +159,10 @@ def check_hyperparameters(
     """Every hyperparameter that an algorithm declares changes the run, and is recorded as it was used."""
     algorithm = make()
     default = runs.whole_run(make, executor)[1]["the model"]
-    sides: Sequence[tuple[str, Mapping[str, Any]]] = (("client", algorithm.client), ("server", algorithm.server))
+    sides: Sequence[tuple[Literal["client", "server"], Mapping[str, Any]]]
+    sides = (("client", algorithm.client), ("server", algorithm.server))
     for side, name, value in [(side, *one) for side, values in sides for one in values.items() if one[0] not in skip]:
-        other = value + 1 if isinstance(value, int) else value / 2 or 0.1
+        other = _another(algorithm, side, name, value)
         fed, module, _ = runs.run(make, executor, callbacks=[Fixed(**{side: {name: other}})])
         used = fed.result.jobs[name] if side == "client" else [fed.result.best["server"][name]]
         assert set(used) == {other}, f"{side} {name!r} was set to {other!r}, written down is {set(used)}"
@@ -170,6 +171,17 @@ def check_hyperparameters(
         if side == "server":
             later = runs.run(make, executor, callbacks=[_ChangesServer(name, other)])[1]
             assert runs.plain(later.state_dict()) != default, f"{complaint} where a tuner changes it after a round"
+
+
+def _another(algorithm: Algorithm, side: Literal["client", "server"], name: str, value: Any) -> Any:
+    """Return a value that the algorithm takes, too."""
+    if not isinstance(value, int):
+        return value / 2 or 0.1
+    try:
+        algorithm.check_values(side, {name: value + 1})
+    except ValueError:
+        return value - 1  # a switch
+    return value + 1
 
 
 class _ChangesServer(Tuner):

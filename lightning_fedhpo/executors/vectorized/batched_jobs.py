@@ -58,6 +58,7 @@ class BatchedJobs:
         weights, data = sequential.state.weights, sequential.data
         self._generator = torch.Generator()
         self._dtype = precision_of(weights)
+        self._lr = list(programs.update.options).index("lr") if sequential.algorithm.needs_lr_sums else -1
         self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
         train, val = data.sizes("train"), data.sizes("val")
         self._widest = int(train.max())
@@ -110,7 +111,9 @@ class BatchedJobs:
         of_lanes = [(trained, lane) for trained in several for lane in range(len(trained.weights[0]))]
         results: dict[int, ClientResult] = {}
         for number, (place, (trained, lane)) in enumerate(zip(order, of_lanes, strict=True)):
-            job, done = jobs[place], Done(work[place].steps, work[place].epochs * work[place].used, 0)
+            job, steps = jobs[place], work[place].steps
+            rates = [steps * float(options[self._lr]) for options in settings[place].options] if self._lr >= 0 else ()
+            done = Done(steps, work[place].epochs * work[place].used, 0, rates)
             scores = (_at(before, place), _at(after, number)) if self._scored(job) else ({}, {})
             mine, logged = [tensor[number] for tensor in weights], _at(trained.train, lane)
             result = self.sequential.result(job, settings[place].used, done, mine, logged, *scores)
@@ -130,7 +133,7 @@ class BatchedJobs:
         watched: Sequence[bool],
     ) -> TrainedLanes:
         programs, count = self.programs, len(jobs)
-        start, own = stacked_weights(arms, jobs), self._own(settings)
+        start, own = stacked_weights(arms, jobs, self.sequential.algorithm.sent), self._own(settings)
         weights = [tensor.clone() for tensor in start] if programs.added else start
         received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]

@@ -1,0 +1,96 @@
+"""Clients with quadratic losses, on which whole rounds can be recomputed in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from lightning_fedhpo import Algorithm, FederatedData, FederatedLoop, Natural
+from lightning_fedhpo.testing import quiet_trainer
+
+LR = 0.05
+CURVATURE = np.array([[1.0, 0.3], [0.4, 2.0], [1.5, 0.8]])
+"""Of each client's loss, by coordinate."""
+
+
+class Quadratic(LightningModule):
+    """The mean over examples of ``a/2 (w - x)^2``."""
+
+    def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+        super().__init__()
+        self.options = {"lr": LR, "momentum": momentum, "weight_decay": weight_decay}
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+
+    def loss(self, batch: Sequence[Tensor]) -> Tensor:
+        x, a = batch
+        return (a / 2 * (self.w - x).square()).sum(1).mean()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.loss(batch)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), **self.options)
+
+
+def clients(second: int = 12) -> FederatedData:
+    """Three clients with optima far apart; the second one has more examples."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat([0, 1, 2], [6, second, 6])
+    x = draw.normal(size=(len(owner), 2)) + np.array([[3.0, 0.0], [-2.0, 4.0], [0.0, -3.0]])[owner]
+    data = TensorDataset(torch.from_numpy(x), torch.from_numpy(CURVATURE[owner]))
+    return FederatedData(data, Natural(owner), fractions=(2 / 3, 1 / 3, 0.0), batch_size=1000)
+
+
+def losses_of(data: FederatedData) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Of each client: curvature, optimum, and number of training examples."""
+    found = []
+    for client in range(len(data)):
+        x, a = data.dataset("train")[torch.as_tensor(data.indices(client, "train")).long()]
+        found.append((a.numpy()[0], x.numpy().mean(0), len(x)))
+    return found
+
+
+def trained(
+    algorithm: Algorithm,
+    rounds: int,
+    cohort: int,
+    epochs: int = 4,
+    executor: Any = "sequential",
+    second: int = 12,
+    **options: float,
+) -> tuple[FederatedLoop, np.ndarray]:
+    """A run, and the weights after it."""
+    fed = FederatedLoop(algorithm, cohort=cohort, epochs=epochs, executor=executor, seed=3)
+    module = Quadratic(**options)
+    quiet_trainer(rounds, fed).fit(module, datamodule=clients(second))
+    return fed, module.w.detach().numpy().copy()
+
+
+def cohorts_of(fed: FederatedLoop) -> list[list[int]]:
+    """The clients of every round."""
+    rounds: dict[int, list[int]] = {}
+    for row in fed.result.jobs:
+        rounds.setdefault(row["round"], []).append(row["client"])
+    return list(rounds.values())
+
+
+def descend(
+    w: np.ndarray, loss: tuple[np.ndarray, np.ndarray, int], steps: int, more: Any, momentum: float, decay: float
+) -> np.ndarray:
+    """Full-batch steps of SGD on a client's loss, with ``more(w)`` added to the gradient."""
+    a, optimum, _ = loss
+    buffer = np.zeros_like(w)
+    for _ in range(steps):
+        gradient = a * (w - optimum) + more(w) + decay * w
+        buffer = momentum * buffer + gradient
+        w = w - LR * buffer
+    return w
