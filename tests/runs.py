@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from lightning_fedhpo.cli.main import main
 
 SMALL = ["data.clients=8", "data.examples=20", "data.features=5", "data.classes=3", "fed.cohort=3"]
-SMALL += ["trainer.accelerator=cpu"]
+SMALL += ["trainer.accelerator=cpu", "report=false"]
 PLAIN = ["search=none", "tuner=fixed", "trainer.max_epochs=4"]
 """One arm of four rounds with fixed values."""
 SEARCHED = ["search.eliminations=1", "search.budget=12", "trainer.max_epochs=6"]
@@ -65,7 +65,9 @@ def quiet_surroundings(tmp_path: Path) -> Iterator[None]:
 def small(overrides: Sequence[str]) -> list[str]:
     """The overrides of a small run, one job after another unless another executor is asked for."""
     chosen = any(one.startswith(("executor=", "fed.executor")) for one in overrides)
-    return [*overrides, *SMALL, *([] if chosen else ["executor=sequential"])]
+    given = {one.partition("=")[0] for one in overrides}
+    rest = [one for one in SMALL if one.partition("=")[0] not in given]
+    return [*overrides, *rest, *([] if chosen else ["executor=sequential"])]
 
 
 def composed(folder: Path, *overrides: str, logger: str = "none") -> DictConfig:

@@ -27,7 +27,9 @@ from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import readable
+from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import FAILED, complete, finished, from_newest, how_to_resume
+from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.run.folders import make_folder, path_of
@@ -75,7 +77,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     callbacks = [fed, *build.searching(cfg), *build.callbacks(cfg, fed, folder)]
     loggers, summary = build.loggers(cfg), None
     try:
-        with threads(count), private.children_run(worker.command(folder / CONFIG)):
+        with threads(count), private.children_run(worker.command(folder / CONFIG)), kept_warnings() as told:
             options = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **options)
             if (reason := private.refused_launcher(trainer.strategy)) is not None:  # before processes are started
@@ -87,11 +89,12 @@ def train(cfg: DictConfig) -> dict[str, Any]:
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             has_test = data.sizes("test").any()
             tested = fed.evaluate(trainer, model, data, clients=build.tested_clients(cfg)) if has_test else None
-        more = {"seconds": time.monotonic() - began, "executor": fed.choice, "resumed_from": checkpoint}
-        summary = build_summary(fed.result, tested, seed=cfg.seed, **more)
+        more = {"executor": fed.choice, "resumed_from": checkpoint, "warnings": told}
+        summary = build_summary(fed.result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
         if first:
             write_tables(fed, folder)
             write_summary(folder / "summary.json", summary)
+            notes = [report_line(folder)] if cfg.report else []
     except BaseException as error:
         with suppress(OSError):  # the first error is the one to report
             if first:
@@ -105,7 +108,8 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         for logger in loggers:
             conclude(logger, summary)
     if first:
-        print(report(summary, folder, [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]))
+        whereabouts = [logger.whereabouts for logger in loggers if hasattr(logger, "whereabouts")]
+        print(report(summary, folder, [*whereabouts, *notes]))
     return summary
 
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
+from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.report.run_report import write_run_report
 
 
 def write_report(folder: Path) -> Path:
-    """Write ``report.html`` into the folder of a run or a sweep, and return its path."""
-    return write_run_report(folder)
+    """Write ``report.html`` into the folder of a run, or of a sweep, and return its path."""
+    record = folder / RUN
+    command = shlex.join(["fedhpo", *arguments_of(OmegaConf.load(record).hydra)]) if record.is_file() else None
+    return write_run_report(folder, command)
 
 
-def said(folder: Path) -> str:
-    """Write the report of a run or sweep that has ended, and say where it is. What fails is said, and fails nothing."""
+def report_line(folder: Path) -> str:
+    """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything."""
     try:
-        return f"The report to open in a browser: {write_report(folder)}"
-    except Exception as error:  # the run itself is done, and its files are whole
+        return f"Report: {write_report(folder)}"
+    except Exception as error:  # what the report is about is done, and its files are whole
         return f"There is no report: {error}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,21 @@ from lightning_fedhpo.run.folders import replacing
 FILE = "report.html"
 
 
-def write_run_report(folder: Path) -> Path:
-    """Write the report of a finished run and return its path."""
+def write_run_report(folder: Path, command: str | None = None) -> Path:
+    """Write the report of a finished run and return its path; `command` is how to run it again."""
     path = folder / FILE
     with replacing(path) as file:
-        file.write(run_page(load(folder)))
+        file.write(run_page(load(folder), command))
     return path
 
 
-def run_page(run: RunData) -> str:
-    """Return the report of a run as HTML."""
+def run_page(run: RunData, command: str | None = None) -> str:
+    """Return the report of a run's folder as HTML."""
     method = " with ".join(kind for kind in (_kind(run, "search"), _kind(run, "tuner")) if kind) or "no tuning"
     title = f"fedhpo: {method}: {_kind(run, 'model')} on {_kind(run, 'data')}"
     spent, seed = number(run.ledger["rounds"]), run.summary["seed"]
     subtitle = f"A run of {spent} rounds with seed {seed}, in {run.folder}"
-    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run)])
+    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run, command)])
 
 
 def _verdict(run: RunData) -> Iterator[str]:
@@ -83,23 +82,12 @@ def _figures(run: RunData) -> Iterator[str]:
     yield page.section("Figures", *drawn)
 
 
-def _how(run: RunData) -> Iterator[str]:
-    command = command_of(run.folder) if run.folder else None
+def _how(run: RunData, command: str | None) -> Iterator[str]:
     if command:
         yield page.section("How to run it again", page.code(command), page.paragraph(_versions(run), soft=True))
     text = OmegaConf.to_yaml(run.settings)
     notes = page.paragraph(f"Executor: {run.summary['executor']}.", soft=True)
     yield page.section("Settings", notes, page.details("The whole configuration (config.yaml)", page.code(text)))
-
-
-def command_of(folder: Path) -> str | None:
-    """Return the command that a run was begun with, from what Hydra has left; None outside of Hydra."""
-    files = {name: folder / ".hydra" / f"{name}.yaml" for name in ("overrides", "hydra")}
-    if not all(path.is_file() for path in files.values()):
-        return None
-    sources: Any = OmegaConf.load(files["hydra"]).hydra.runtime.config_sources
-    own = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-    return shlex.join(["fedhpo", *own, *map(str, OmegaConf.load(files["overrides"]))])
 
 
 def _versions(run: RunData) -> str:
