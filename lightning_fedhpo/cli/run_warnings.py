@@ -10,15 +10,7 @@ from typing import Any
 
 @contextmanager
 def kept_warnings() -> Iterator[list[str]]:
-    """Collect the warnings for users that are shown, each once.
-
-    >>> with warnings.catch_warnings(), kept_warnings() as told:
-    ...     warnings.simplefilter("always")
-    ...     for _ in range(2):
-    ...         warnings.warn("a client was left out", stacklevel=1)
-    >>> told
-    ['a client was left out']
-    """
+    """Collect the warnings for users that are shown, each once."""
     told: list[str] = []
     show = warnings.showwarning
 

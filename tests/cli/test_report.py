@@ -23,11 +23,13 @@ def test_a_run_ends_with_its_report_and_how_to_run_it_again(tmp_path: Path) -> N
     assert len(html) < 8e6
 
 
-def test_without_plotly_the_run_ends_well(
+def test_without_plotly_a_run_ends_well_and_its_warnings_are_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    train(composed(tmp_path, *PLAIN, "report=true", "data.clients=4"))
+    with pytest.warns(UserWarning, match="prefers large values") as shown:
+        summary = train(composed(tmp_path, *PLAIN, "report=true", "data.clients=4", "fed.mode=max"))
+    assert summary["warnings"] == list(dict.fromkeys(str(warning.message) for warning in shown))
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("There is no report: ") and 'pip install "lightning-fedhpo[report]"' in last
     assert (tmp_path / "summary.json").is_file() and not (tmp_path / "report.html").exists()
