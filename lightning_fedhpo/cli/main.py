@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ def train(cfg: DictConfig) -> dict[str, Any]:
         >>> summary["ledger"]["rounds"]
         2
     """
+    with kept_warnings() as told:
+        return _train(cfg, told)
+
+
+def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
     began, folder, first = time.monotonic(), path_of("folder", cfg.folder), processes.is_first()
     if cfg.resume:
         if (done := finished(folder)) is not None:
@@ -77,7 +82,7 @@ def train(cfg: DictConfig) -> dict[str, Any]:
     callbacks = [fed, *build.searching(cfg), *build.callbacks(cfg, fed, folder)]
     loggers, summary = build.loggers(cfg), None
     try:
-        with threads(count), private.children_run(worker.command(folder / CONFIG)), kept_warnings() as told:
+        with threads(count), private.children_run(worker.command(folder / CONFIG)):
             options = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **options)
             if (reason := private.refused_launcher(trainer.strategy)) is not None:  # before processes are started
