@@ -25,7 +25,8 @@ from lightning_fedhpo.setup import checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
-from lightning_fedhpo.tracking import wandb_tables
+from lightning_fedhpo.tracking.round_figures import round_figures
+from lightning_fedhpo.tracking.run_log import RunLog, log_settings
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
 
 
@@ -59,8 +60,8 @@ class FederatedLoop(RunHooks):
             the same ``fit``. Ledger, history and logs keep them apart, and a search's budget does not count them;
             ``max_epochs`` covers both. Without a search, the rounds before them tune.
         on_difference: What follows when a checkpoint belongs to a run with other settings.
-        log_arms: Whose figures are logged beside every arm's score: the best arm's, or those of all live arms too, as
-            ``arm/<i>/<name>``. The history has all of them.
+        log_arms: How many arms' figures are logged as ``arm/<i>/<name>``: those that were best when they were chosen,
+            as long as they live; ``"all"`` logs every arm's. The history has all of them.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
             ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
@@ -93,12 +94,13 @@ class FederatedLoop(RunHooks):
         evaluate_clients: int | None = None,
         on_error: Literal["raise", "drop"] = "raise",
         on_difference: identity.OnDifference = "raise",
-        log_arms: Literal["best", "all"] = "best",
+        log_arms: int | Literal["all"] = 3,
         server_data: Any = None,
         retrain: int | None = None,
         verify: bool = True,
     ) -> None:
         super().__init__()
+        self._log = RunLog()
         self.algorithm = FedAvg() if algorithm is None else algorithm
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
@@ -198,17 +200,16 @@ class FederatedLoop(RunHooks):
         for arm in took_part:
             records.figures_of(arm, session.tuner_of(arm).figures(arm))
         tested = online_test(session, records.spent - len(took_part))
-        self._metrics = records.close(arms.best.index, len(arms.live), tested)
+        self._rows = records.close(arms.best.index, len(arms.live), tested)
         session.in_round = session.aggregating = False
         session.show_best()
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
-        session, figures = self.session, self._metrics | wandb_tables.by_budget(self._metrics, self.monitor)
-        wandb_tables.announce(session.trainer, figures)
-        private.publish(session.trainer, figures, self.monitor)
+        session = self.session
+        private.publish(session.trainer, round_figures(self._rows, self.options), self.monitor)
+        self._log.log_round(self._rows)
         if self._context.round == 0:
-            wandb_tables.log_tables(session.trainer, {"configs": self.result.configs})
             machine.give_back()  # the arms' memory is interleaved with blocks that the first round has freed
         divergence.check(session, self._jobs)
 
@@ -235,19 +236,19 @@ class FederatedLoop(RunHooks):
         session = Session(trainer, module, self.options)
         session.continue_from(self._session if isinstance(trainer.fit_loop, private.RoundsLoop) else None)
         self._session = session
+        log_settings(session)
         private.install(trainer, self)
         self._release = session.install(self.state_key)
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
         self.session.start()
-        if not trainer.barebones:
-            wandb_tables.begin(trainer, self.session.records.earlier(), self.monitor)
+        self._log.begin(self.session)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
         if self.session.has_arms:
-            wandb_tables.log_tables(trainer, {"configs": self.result.configs, **self.session.tuner.tables()})
+            self._log.end()
             self.session.deploy()
 
     # ------------------------------------------------------------------ what users see

@@ -5,6 +5,7 @@ Tested on the oldest and the newest Lightning that ``pyproject.toml`` allows (``
 
 from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
 
+from lightning_fedhpo._lightning.figures import hide_hyperparameters as hide_hyperparameters
 from lightning_fedhpo._lightning.figures import logging_into as logging_into
 from lightning_fedhpo._lightning.figures import publish as publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer as AnyTrainer

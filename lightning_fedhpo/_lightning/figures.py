@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 
 
 def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | None) -> None:
-    """Give a round's figures to callbacks, loggers and the progress bar, faster than by ``self.log`` one by one."""
+    """Give a round's figures to callbacks and the progress bar, faster than by ``self.log`` one by one."""
     connector = trainer._logger_connector
     tensors = dict(zip(figures, torch.tensor(list(figures.values()), dtype=torch.float64).unbind(), strict=True))
     connector._callback_metrics.update(tensors)
     if progress is not None and progress in figures:  # a cohort without validation examples has no score
         connector._progress_bar_metrics[progress] = figures[progress]
     if trainer.loggers:
-        trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
-        connector.log_metrics(tensors)
-        trainer.fit_loop.epoch_loop._batches_that_stepped += 1
+        connector._logged_metrics.update(tensors)
+
+
+def hide_hyperparameters(module: LightningModule, names: Iterable[str]) -> None:
+    """Take hyperparameters out of what Lightning logs of a module: tuned ones do not have the module's value."""
+    for name in names:
+        getattr(module, "_hparams_initial", {}).pop(name, None)
 
 
 class LoggedValues:

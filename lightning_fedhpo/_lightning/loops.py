@@ -73,7 +73,7 @@ class JobsLoop(_TrainingEpochLoop):
         self._restarting = False
         self.batch_progress.reset_on_run()
         self.val_loop.batch_progress.total.reset()
-        self._finished_jobs = self._batches_that_stepped = self._rounds.session.records.client_updates
+        self._finished_jobs = self._rounds.session.records.client_updates
 
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
@@ -109,7 +109,6 @@ class JobsLoop(_TrainingEpochLoop):
                 progress.increment_completed()
                 if logs:
                     connector.update_train_step_metrics()
-                self._batches_that_stepped += 1
                 if not progress.is_last_batch:
                     end_alone(trainer)
             next(results, None)
@@ -128,7 +127,7 @@ class JobsLoop(_TrainingEpochLoop):
 
     def on_save_checkpoint(self) -> dict[str, Any]:
         """Keep the number of jobs of the rounds that are finished."""
-        return {"finished_jobs": self._finished_jobs, "_batches_that_stepped": self._finished_jobs}
+        return {"finished_jobs": self._finished_jobs}
 
     def on_load_checkpoint(self, state_dict: dict[str, Any]) -> None:
         """Take the number of jobs back."""
@@ -227,6 +226,7 @@ class RoundsLoop(_FitLoop):
         self.planned = self._rounds.begin_round(self.epoch_progress.current.processed)
         self.max_batches = len(self.planned)
         self.epoch_progress.increment_ready()
+        self.epoch_loop._batches_that_stepped = self.epoch_progress.current.processed  # the x-axis of loggers
         call_callbacks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
 
@@ -248,10 +248,7 @@ class RoundsLoop(_FitLoop):
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
         connector.on_epoch_end()
-        # Lightning's loggers expect the round's figures at the step of its last job.
-        self.epoch_loop._batches_that_stepped -= 1
         connector.update_train_epoch_metrics()
-        self.epoch_loop._batches_that_stepped += 1
         self.epoch_progress.increment_completed()
         end_alone(trainer)
 

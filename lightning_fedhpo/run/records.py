@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.ledger import Ledger
-from lightning_fedhpo.run.rows import RETRAIN, job_row, round_figures, round_row
+from lightning_fedhpo.run.rows import RETRAIN, job_row, round_row
 from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
@@ -68,8 +68,8 @@ class Records:
         if arm.retrains:
             row |= {f"{RETRAIN}{name}": count for name, count in self.retraining.as_dict().items()}
 
-    def close(self, best: int, live: int, tested: Mapping[str, float]) -> dict[str, float]:
-        """Close a round and return its figures for loggers.
+    def close(self, best: int, live: int, tested: Mapping[str, float]) -> list[dict[str, Cell]]:
+        """Close a round and return its rows.
 
         A best arm that rests since an earlier round has no row in this one: the first row stands in for it.
         """
@@ -79,7 +79,7 @@ class Records:
             row["arms/live"] = live
             self.history.append(row)
         self.rows = {}
-        return round_figures(rows, self._options)
+        return rows
 
     @property
     def rounds(self) -> int:
@@ -92,12 +92,9 @@ class Records:
         with_finite_client = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
         return self.rounds - 1 - next(with_finite_client, -1)
 
-    def earlier(self) -> Iterator[tuple[dict[str, float], int]]:
-        """Yield every closed round's figures, with the number of jobs done by then."""
-        for _, group in groupby(self.history, key=lambda row: row["round"]):
-            rows = list(group)
-            jobs = sum(int(rows[-1].get(f"{phase}client_updates") or 0) for phase in ("ledger/", RETRAIN))
-            yield round_figures(rows, self._options), jobs
+    def closed(self) -> Iterator[list[dict[str, Cell]]]:
+        """Yield every closed round's rows."""
+        return (list(rows) for _, rows in groupby(self.history, key=lambda row: row["round"]))
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.scores import weighted_mean
 from lightning_fedhpo.run.table import Cell
 from lightning_fedhpo.types import ClientResult
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.options import LoopOptions
-
 RETRAIN = "retrain/"
 """Prefix of figures that are logged while the best configuration is retrained."""
-OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
-"""Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
 
 
 def round_score(results: Sequence[ClientResult], target: str) -> float:
@@ -81,37 +75,3 @@ def round_row(
         **_means(((one.after, one.val_examples) for one in kept), "val/", "_personalized"),
         **_means(((one.train, one.train_examples) for one in kept), "train/"),
     }
-
-
-def round_figures(rows: Sequence[Mapping[str, Cell]], options: LoopOptions) -> dict[str, float]:
-    """Return a round's figures for loggers: those of the best arm, and every arm's score.
-
-    What local training logged keeps the name its author gave it, and so do the cohort's means of what validation
-    logged for the models that are the target: early stopping and checkpoints can watch any of them.
-    """
-    best = next(row for row in rows if row["best"])
-    figures: dict[str, Cell] = {"round": best["round"]}
-    figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
-    figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
-    figures |= _of_target(best, options.target)
-    for row in rows if options.log_arms == "all" else ():
-        figures |= {
-            f"arm/{row['arm']}/{name.removeprefix('train/')}": value
-            for name, value in row.items()
-            if "/" in name and not name.startswith(OF_THE_RUN)
-        }
-    if best.get("phase") == "retrain":
-        kept = {"round", *_of_target(best, options.target)}
-        figures = {n if n in kept or n.startswith(RETRAIN) else f"{RETRAIN}{n}": v for n, v in figures.items()}
-    # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
-    if options.monitor is not None:
-        figures.pop(options.monitor, None)
-        if best["score"] == best["score"] or best["dropped"]:
-            figures[options.monitor] = best["score"]
-    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
-
-
-def _of_target(row: Mapping[str, Cell], target: str) -> dict[str, Cell]:
-    end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
-    names = [name for name in row if name.startswith("val/") and name.endswith(end)]
-    return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}

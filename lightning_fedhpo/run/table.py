@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TextIO, overload
 
 import numpy as np
 import torch
@@ -181,9 +181,13 @@ class Table(Sequence[dict[str, Any]]):
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the table, floats in full precision."""
         with replacing(path) as file:
-            writer = csv.writer(file)
-            writer.writerow(self._names)
-            writer.writerows(["" if cell is None else cell for cell in row] for row in self._cells())
+            self.write_csv(file)
+
+    def write_csv(self, file: TextIO) -> None:
+        """Write the table into an open file."""
+        writer = csv.writer(file)
+        writer.writerow(self._names)
+        writer.writerows(["" if cell is None else cell for cell in row] for row in self._cells())
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Table:

@@ -34,7 +34,7 @@ class LoopOptions:
     evaluate_clients: int | None = None
     on_error: Literal["raise", "drop"] = "raise"
     on_difference: OnDifference = "raise"
-    log_arms: Literal["best", "all"] = "best"
+    log_arms: int | Literal["all"] = 3
     server_data: Any = None
     retrain: int | None = None
     verify: bool = True
@@ -47,6 +47,8 @@ class LoopOptions:
             if (given := getattr(self, name)) is not None:
                 number = whole(name, given, low=0 if name == "seed" else 1, high=highest.get(name, MOST))
                 object.__setattr__(self, name, number)  # a plain number, also for numpy's
+        if self.log_arms != "all":
+            object.__setattr__(self, "log_arms", whole("log_arms", self.log_arms, low=0))
         check_evaluation(self.evaluate_at)
         if self.monitor is None and self.target != "personalized":
             raise ValueError(

@@ -50,7 +50,7 @@ WRONG = {
     "fed.evaluate_clients=9": ["fedhpo: `evaluate_clients` must be from 1 to 8, the clients with examples; got 9"],
     "tuner=null": ["fedhpo: `tuner` must be the name of an option, got null: `fedhpo --help` lists them, none"],
     "model.classes=2": ["fedhpo: client ", " failed before the first round", "Target 2 is out of bounds"],
-    "fed.log_arms=some": ["fed: `log_arms` must be one of 'best', 'all', got 'some'"],
+    "fed.log_arms=some": ["fed: `log_arms` must be a whole number or 'all', got 'some'"],
 }
 NO_CHECKPOINTS = {
     "cut.ckpt": "is cut off",
