@@ -97,7 +97,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         more = {"executor": fed.choice, "resumed_from": checkpoint, "warnings": told}
         summary = build_summary(fed.result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
         if first:
-            write_tables(fed, folder)
+            write_tables(fed, folder, tested)
             write_summary(folder / "summary.json", summary)
             notes = [report_line(folder)] if cfg.report else []
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a federation looks like: a table for the terminal, and a picture.
+"""What a federation looks like: a text for the terminal, and a table for figures.
 
 Skew is the mean over clients of the total variation distance between a client's label distribution and that of all: the
 share of a client's labels that would have to change to make it like the rest. It is 0 for identical clients.
@@ -6,7 +6,6 @@ share of a client's labels that would have to change to make it like the rest. I
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,16 +18,18 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Labels printed; the rest are summed up."""
-DRAWN = 40
-"""Clients drawn, evenly spaced by size."""
+LISTED = 1000
+"""Clients in the table, evenly spaced by size."""
+LABELLED = 40
+"""Clients in it whose labels are counted."""
+MOST_LABELS = 100
+"""Labels in it, for data sets with thousands."""
 
 
-def describe(data: FederatedData, path: str | PathLike[str] | None = None) -> None:
-    """Print a federation's clients, and draw them if there is a path."""
+def describe(data: FederatedData) -> None:
+    """Print a federation's clients."""
     lines = [f"{data.clients} clients by {_shortened(repr(data.partition))}", *_size_lines(data), *_label_lines(data)]
     print("\n".join(lines))
-    if path is not None:
-        _draw(data, path)
 
 
 def _size_lines(data: FederatedData) -> list[str]:
@@ -86,35 +87,22 @@ def _shortened(text: str, width: int = 100) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def _draw(data: FederatedData, path: str | PathLike[str]) -> None:
-    try:
-        from matplotlib import colormaps
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        way_out = "pip install 'lightning-fedhpo[plot]', or call describe() without a path"
-        raise ModuleNotFoundError(f"a picture of the clients needs matplotlib: {way_out}.") from error
-    sizes, found = data.sizes("train"), labels_of(data)
-    by_size = np.argsort(-sizes, kind="stable")
-    chosen = by_size[np.unique(np.linspace(0, len(by_size) - 1, min(DRAWN, len(by_size))).astype(np.int64))]
-    places = np.arange(len(chosen))
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    if found is None:
-        left.barh(places, sizes[chosen])
-    else:
+def client_table(data: FederatedData) -> dict[str, list[int | None]]:
+    """Return columns with a row for each client, or for some of many: its examples of each split and of each label."""
+    sizes = {split: data.sizes(split) for split in SPLITS}
+    by_size = np.argsort(-sizes["train"], kind="stable")
+    listed = by_size[_evenly(len(by_size), LISTED)]
+    table: dict[str, list[int | None]] = {"client": listed.tolist()}
+    table |= {split: column[listed].tolist() for split, column in sizes.items()}
+    if (found := labels_of(data)) is not None:
         owners, labels, names = found
-        count, start = len(names), np.zeros(len(chosen))
-        colours = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
-        for number, name in enumerate(names):
-            counts = np.bincount(owners[labels == number], minlength=data.clients)[chosen]
-            colour = colours(number if count <= 20 else number / count)
-            left.barh(places, counts, left=start, color=colour, label=str(name))
-            start += counts
-        if count <= 2 * SHOWN:
-            left.legend(title="label", loc="lower right", fontsize="x-small", ncols=2)
-    left.invert_yaxis()
-    left.set(xlabel="training examples", ylabel=f"{len(chosen)} of {data.clients} clients, by size", yticks=[])
-    right.hist(sizes, bins=min(50, max(5, len(sizes) // 4)))
-    right.set(xlabel="training examples of a client", ylabel="clients")
-    figure.suptitle(_shortened(repr(data.partition)))
-    figure.savefig(path)
+        shown = set(_evenly(len(listed), LABELLED).tolist())
+        for number, name in enumerate(names[:MOST_LABELS]):
+            counts = np.bincount(owners[labels == number], minlength=data.clients)[listed].tolist()
+            table[f"label/{name}"] = [count if place in shown else None for place, count in enumerate(counts)]
+    return table
+
+
+def _evenly(count: int, most: int) -> Ints:
+    """Return at most so many places of a list, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -192,9 +191,9 @@ class FederatedData(DataModuleProxy):
             self._fingerprint = fingerprint(self._built())
         return self._fingerprint
 
-    def describe(self, path: str | PathLike[str] | None = None) -> None:
-        """Print the clients' number, sizes and labels; with a path, draw them into a picture too."""
-        description.describe(self, path)
+    def describe(self) -> None:
+        """Print the clients' number, sizes and labels; :mod:`lightning_fedhpo.plots` draws them."""
+        description.describe(self)
 
     def setup(self, stage: str | None = None) -> None:
         """Share out the examples, at the first call."""

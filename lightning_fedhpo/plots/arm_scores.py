@@ -32,6 +32,13 @@ def view(values: Sequence[float], mode: str) -> tuple[float, float] | None:
     return ends if mode == "min" else (-ends[1], -ends[0])
 
 
+def rungs(run: RunData, arm: int | None = None) -> list[Mark]:
+    """Return lines at the rounds after which arms were eliminated; with an arm, only at rounds in which it lived."""
+    last = {run.column("round", one["index"])[-1] for one in run.arms if one["eliminated_at"] is not None}
+    shown = sorted(last if arm is None else last.intersection(run.column("round", arm)))
+    return [Rules(shown, "arms eliminated")] if shown else []
+
+
 @Figure
 def arms(run: RunData, leaders: int = 3) -> Chart:
     """Every arm's score over rounds, with the rounds in which arms were eliminated.
@@ -42,7 +49,7 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
         run: A result or a run's folder.
         leaders: How many arms are coloured.
     """
-    scores = {arm["index"]: run.column("score", arm["index"]) for arm in run.arms}
+    scores = {arm["index"]: run.column("score", arm["index"]) for arm in run.arms} if len(run.history) else {}
     scores = {number: values for number, values in scores.items() if values}
     if not any(math.isfinite(score) for values in scores.values() for score in values):
         raise NoDataError("this run has no scores: it monitors nothing, or it has not had a round.")
@@ -56,9 +63,7 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
     led, rest = order[:leaders], order[leaders:]
     texts = {number: arm_text(run.arms[number]) for number in order}
     out = [number for number in order if run.arms[number]["eliminated_at"] is not None]
-    marks: list[Mark] = []
-    if out:
-        marks.append(Rules(sorted({rounds[number][-1] for number in out}), "arms eliminated"))
+    marks: list[Mark] = rungs(run)
     if rest:
         marks.append(
             Line(
@@ -75,7 +80,8 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
         marks.append(Points(*ends, colour=GREY, marker="cross", size=4.0, hover=[texts[number] for number in gone]))
     for place, number in enumerate(led):
         colour, style = look(place)
-        name = f"arm {number}" + (", the best" if number == run.best_arm else "")
+        fate = ", trained anew" if number == run.best_arm != run.searched else ", the best" * (number == run.searched)
+        name = f"arm {number}{fate}"
         hover = [texts[number]] * len(rounds[number])
         width = 2.2 if colour == VERMILLION else 1.6
         marks.append(Line(rounds[number], scores[number], name, colour, style, width, hover=hover))

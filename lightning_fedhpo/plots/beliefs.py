@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, Rules, look
+from lightning_fedhpo.plots.arm_scores import rungs
+from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, look
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import config_text, varying
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
@@ -24,11 +24,14 @@ def _columns(run: RunData, arm: int) -> tuple[str, dict[str, str]]:
     return found[0]["tuner"], {match["config"]: match[0] for match in found if match["config"] in owned}
 
 
-def _rounds(run: RunData, arm: int | None) -> tuple[int, list[int]]:
+def rounds_of(run: RunData, arm: int | None) -> tuple[int, list[int]]:
+    """Return an arm's number and its rounds; None stands for the search's best arm."""
     number = run.searched if arm is None else arm
-    if not 0 <= number < len(run.arms):
+    if arm is not None and not 0 <= arm < len(run.arms):
         raise ValueError(f"`arm` must be the number of an arm, from 0 to {len(run.arms) - 1}, got {arm}.")
-    return number, run.column("round", number)
+    if not (rounds := run.column("round", number) if len(run.history) else []):
+        raise NoDataError(f"arm {number} has not had a round.")
+    return number, rounds
 
 
 def _configs(run: RunData, arm: int) -> dict[str, dict[str, Any]]:
@@ -39,14 +42,6 @@ def _configs(run: RunData, arm: int) -> dict[str, dict[str, Any]]:
         for row in run.configs
         if row["arm"] == arm
     }
-
-
-def _rungs(run: RunData, arm: int) -> list[Mark]:
-    """Return lines at the rounds after which other arms were eliminated, while this one went on."""
-    own = set(run.column("round", arm))
-    last = (run.column("round", one["index"])[-1] for one in run.arms if one["eliminated_at"])
-    rungs = sorted(own.intersection(last))
-    return [Rules(rungs, "arms eliminated")] if rungs else []
 
 
 @Figure
@@ -61,7 +56,7 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
         arm: The arm's number; by default the best one of the search.
         leaders: How many configurations are named.
     """
-    number, rounds = _rounds(run, arm)
+    number, rounds = rounds_of(run, arm)
     _, columns = _columns(run, number)
     configs = _configs(run, number)
     names = varying(configs.values())
@@ -79,7 +74,7 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
         width=0.7,
         hover=[whole[config] for config in rest for _ in range(len(rounds) + 1)],
     )
-    marks: list[Mark] = [*_rungs(run, number), *([grey] if rest else [])]
+    marks: list[Mark] = [*rungs(run, number), *([grey] if rest else [])]
     for place, config in enumerate(led):
         colour, style = look(place)
         values = {name: value for name, value in configs[config].items() if name in names or len(configs[config]) == 1}
@@ -89,24 +84,26 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
     return Chart(title, "round", "probability", marks, y_range=(0.0, 1.02))
 
 
-def _figure_of_best(run: RunData, arm: int | None, name: str) -> tuple[int, list[int], Sequence[float], int]:
-    number, rounds = _rounds(run, arm)
-    tuner, columns = _columns(run, number)
-    return number, rounds, run.column(f"{tuner}/{name}", number), len(columns)
-
-
 @Figure
 def entropy(run: RunData, arm: int | None = None) -> Chart:
-    """The entropy of an arm's distribution over rounds: how undecided it is.
+    """The entropy of an arm's distribution over rounds: how undecided it is. FedTune's is the mean over clients.
 
     Args:
         run: A result or a run's folder.
         arm: The arm's number; by default the best one of the search.
     """
-    number, rounds, values, count = _figure_of_best(run, arm, "entropy")
+    number, rounds = rounds_of(run, arm)
+    column = next((name for name in run.history.columns if name.endswith("/entropy")), None)
+    if column is None:
+        raise NoDataError("entropy is that of a distribution over configurations, and this run's tuner has none.")
+    values = run.column(column, number)
+    ways = [(row["arm"], row.get("client"), str(row["config"]).rpartition("/")[0]) for row in run.configs]
+    of_arm = [one for one in ways if one[0] == number]  # client by client, and factorized: hyperparameter by it
+    clients = len({client for _, client, _ in of_arm})
+    undecided = math.fsum(math.log(of_arm.count(one)) for one in set(of_arm)) / max(clients, 1)
     marks: list[Mark] = [
-        *_rungs(run, number),
-        Line([rounds[0], rounds[-1]], [math.log(count)] * 2, "undecided", GREY, "dash"),
+        *rungs(run, number),
+        Line([rounds[0], rounds[-1]], [undecided] * 2, "undecided", GREY, "dash"),
         Line(rounds, values, "entropy", VERMILLION, width=2.0),
     ]
     note = "0 is certainty. The dashed line is the entropy of equal probabilities."
@@ -121,11 +118,13 @@ def most_likely(run: RunData, arm: int | None = None) -> Chart:
         run: A result or a run's folder.
         arm: The arm's number; by default the best one of the search.
     """
-    number, rounds, values, _ = _figure_of_best(run, arm, "mle")
+    number, rounds = rounds_of(run, arm)
+    tuner, _ = _columns(run, number)
+    values = run.column(f"{tuner}/mle", number)
     configs = _configs(run, number)
     hover = [config_text(configs.get(str(int(value)), {}), "\n") for value in values]
     marks: list[Mark] = [
-        *_rungs(run, number),
+        *rungs(run, number),
         Points(rounds, values, colour=VERMILLION, marker="square", size=3.0, hover=hover),
     ]
     return Chart(f"Most likely configuration in arm {number}", "round", "number of the configuration", marks)

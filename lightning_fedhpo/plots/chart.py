@@ -105,6 +105,8 @@ class Cells:
     """What the colours stand for."""
     around_zero: bool = False
     """Whether the sign matters: two colours that meet at 0."""
+    limit: float | None = None
+    """With ``around_zero``: larger values have the last colour."""
     hover: Sequence[Sequence[str]] = ()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_fedhpo.plots.chart import Chart
 from lightning_fedhpo.plots.matplotlib_axes import draw
 from lightning_fedhpo.plots.run_data import Source, load
+from lightning_fedhpo.plots.sweep_data import SweepSource
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ class Figure:
 
     Args:
         describe: Makes the chart, with options of its own.
+        read: Turns what a user has into what `describe` takes.
 
     Example:
         >>> from lightning_fedhpo import plots
@@ -29,15 +31,15 @@ class Figure:
         'round'
     """
 
-    def __init__(self, describe: Callable[..., Chart]) -> None:
-        self._describe = describe
+    def __init__(self, describe: Callable[..., Chart], read: Callable[[Any], Any] = load) -> None:
+        self._describe, self._read = describe, read
         self.name = describe.__name__
         self.__doc__ = describe.__doc__
 
-    def __call__(self, source: Source, ax: Axes | None = None, **options: Any) -> Axes:
+    def __call__(self, source: Source | SweepSource, ax: Axes | None = None, **options: Any) -> Axes:
         """Draw it with matplotlib, on a figure of its own unless there is an `ax`."""
         return draw(self.chart(source, **options), ax)
 
-    def chart(self, source: Source, **options: Any) -> Chart:
+    def chart(self, source: Source | SweepSource, **options: Any) -> Chart:
         """Return it as data."""
-        return self._describe(load(source), **options)
+        return self._describe(self._read(source), **options)

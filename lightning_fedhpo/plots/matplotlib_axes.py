@@ -39,8 +39,7 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
     if chart.y_log:
         ax.set_yscale("log")
     if chart.x_ticks:
-        long = max(map(len, chart.x_ticks.values())) * len(chart.x_ticks) > 80
-        ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), rotation=30 if long else 0)
+        ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), fontsize="x-small")
     if chart.y_ticks:
         ax.set_yticks(list(chart.y_ticks), list(chart.y_ticks.values()))
     if chart.y_range:
@@ -51,7 +50,9 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
     names = [mark.name for mark in chart.marks if not isinstance(mark, Cells) and mark.name]
     if names:
         columns = 1 if max(map(len, names)) > _SEVERAL_COLUMNS else min(3, len(names))
-        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+        lines = max((text.count("\n") for text in chart.x_ticks.values()), default=0)
+        below = -0.14 - 0.03 * lines
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, below), "ncols": columns}
         ax.legend(fontsize="x-small", frameon=False, **place)
     return ax
 
@@ -78,10 +79,10 @@ def _draw(mark: Mark, ax: Axes) -> None:
                 ax.barh(mark.places, mark.values, mark.thickness, left=starts, color=mark.colour, **label)
         case Cells():
             values = np.ma.masked_invalid(np.asarray(mark.values, dtype=float))
-            limit = float(abs(values).max()) if mark.around_zero and values.count() else None
-            limits: dict[str, Any] = {} if limit is None else {"vmin": -limit, "vmax": limit}
-            look = {"cmap": "cividis" if limit is None else "PuOr", "aspect": "auto", "interpolation": "nearest"}
-            image = ax.imshow(values, origin="lower", **look, **limits)
+            look = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
+            limit = mark.limit or float(abs(values).max()) if mark.around_zero else None
+            limits = {} if limit is None else {"vmin": -limit, "vmax": limit, "cmap": "PuOr"}
+            image = ax.imshow(values, origin="lower", **(look | limits))
             ax.figure.colorbar(image, ax=ax, label=mark.label)
         case Rules():
             for place, x in enumerate(mark.x):

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.data.describe import client_table
+from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.result import Result
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.run.trajectory import Trajectory, owners, read_trajectory
@@ -39,7 +41,8 @@ class RunData:
         mode: Which scores are better.
         lineage: Who came from whom, in FedPop.
         tested: The final test, one row a client, with ``global/<metric>`` and ``personalized/<metric>``.
-        federation: One row a client: its examples of each split, and of some clients those of each label.
+        federation: One row a client, of 1,000 evenly spaced by size where there are more: its examples of each split,
+            and of some clients those of each label.
         summary: ``summary.json``; empty for a result.
         settings: ``config.yaml``; empty for a result.
         folder: The run's folder; None for a result.
@@ -101,13 +104,15 @@ class RunData:
         return owners(arm, told["rounds"], [(rounds, other) for rounds, other in told["ancestors"]])
 
 
-Source = Result | RunData | str | PathLike[str]
+Source = Result | RunData | FederatedData | str | PathLike[str]
 
 
 def load(source: Source) -> RunData:
-    """Return what figures need of a result or of a run's folder."""
+    """Return what figures need of a result, of a run's folder, or of a federation before any run."""
     if isinstance(source, RunData):
         return source
+    if isinstance(source, FederatedData):
+        return RunData(federation=Table(client_table(source)))
     if isinstance(source, Result):
         names = ("history", "jobs", "configs", "arms", "best_arm", "best", "score", "ledger", "trajectory")
         return RunData(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.run.result import Result
 from lightning_fedhpo.run.table import Table
 
 
@@ -86,3 +88,19 @@ def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:
     """
     shared: set[str] = set() if len(set(overrides)) == 1 else set.intersection(*map(set, overrides))
     return [" ".join(one for one in run if one not in shared) or "default" for run in overrides]
+
+
+SweepSource = str | PathLike[str] | Sequence[SweepRun] | Mapping[str, Sequence[Result]]
+
+
+def runs_of(source: SweepSource) -> Sequence[SweepRun]:
+    """Return the runs of a sweep's folder, or those of results by the name of their method."""
+    if isinstance(source, str | PathLike):
+        return load_sweep(Path(source))
+    if isinstance(source, Mapping):
+        return [
+            SweepRun(Path(), (), place, result.history, {"ledger": result.ledger, "test": None}, label)
+            for label, results in source.items()
+            for place, result in enumerate(results)
+        ]
+    return source

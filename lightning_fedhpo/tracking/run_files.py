@@ -12,9 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_fedhpo.data.describe import client_table
 from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.folders import replacing
 from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.run.trajectory import write_trajectory
 
 if TYPE_CHECKING:
@@ -24,12 +26,14 @@ PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "
 """The packages whose versions a summary has."""
 
 
-def write_tables(fed: FederatedLoop, folder: Path) -> None:
-    """Write the tables and the trajectory of the rounds so far. A run that has not begun has none."""
+def write_tables(fed: FederatedLoop, folder: Path, evaluation: Evaluation | None = None) -> None:
+    """Write the tables of the rounds so far, and of a final test. A run that has not begun has none."""
     if not fed.arms:
         return
     result = fed.result
-    tables = {"history": result.history, "jobs": result.jobs, "configs": result.configs, **fed.tuner.tables()}
+    tables = {"history": result.history, "jobs": result.jobs, "configs": result.configs, **result.tables}
+    tables |= {"federation": Table(client_table(fed.session.data))}
+    tables |= {} if evaluation is None else {"tested_clients": evaluation.clients}
     for name, table in tables.items():
         if len(table) or name in ("history", "jobs"):
             table.to_csv(folder / f"{name}.csv")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural
+from lightning_fedhpo.data import FederatedData, Iid, Natural
+from lightning_fedhpo.data.describe import client_table
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,16 +26,24 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert ", and 15 more" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("classes", [3, 50, None])
-def test_the_picture(classes: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    x, partition = torch.zeros(600), Dirichlet(60, 0.3) if classes else Iid(9)
-    data = FederatedData((x, torch.arange(600) % classes) if classes else [x], partition)
-    data.describe(str(tmp_path / "clients.png"))
-    assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
-    assert ("none that are one integer per example" in capsys.readouterr().out) == (classes is None)
+def test_the_table_of_clients() -> None:
+    """Client 0 trains on ten examples less one for validation and one for test, of label 3."""
+    data = FederatedData((torch.zeros(12), torch.tensor([3] * 10 + [8] * 2)), Natural([0] * 10 + [1] * 2))
+    table = client_table(data)
+    assert table == {
+        "client": [0, 1],
+        "train": [8, 2],
+        "val": [1, 0],
+        "test": [1, 0],
+        "label/3": [8, 0],
+        "label/8": [0, 2],
+    }
+    assert list(client_table(FederatedData([torch.zeros(10)], Iid(2)))) == ["client", "train", "val", "test"]
 
 
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'lightning-fedhpo\[plot\]'"):
-        FederatedData([torch.zeros(10)], Iid(2)).describe(tmp_path / "clients.png")
+def test_the_table_of_many_clients_is_bounded() -> None:
+    data = FederatedData((torch.zeros(6000), torch.arange(6000) % 300), Iid(2000), fractions=(1.0, 0.0, 0.0))
+    table = client_table(data)
+    assert len(table["client"]) == 1000
+    assert len([name for name in table if name.startswith("label/")]) == 100
+    assert sum(count is not None for count in table["label/0"]) == 40

@@ -1,0 +1,89 @@
+"""Errors against the budget spent: methods in one picture, with intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from lightning_fedhpo.plots.chart import Band, Chart, Line, Mark, look
+from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.run_data import NoDataError
+from lightning_fedhpo.plots.sweep_data import SweepRun, runs_of
+
+SCORE = "score"
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""Student's t, the 97.5 % point, for 1, 2, ... degrees of freedom."""
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean, and half the width of its 95 % interval by Student's t; nan for a single value.
+
+    >>> mean, half = interval([1.0, 2.0, 3.0])  # 4.303 / sqrt(3)
+    >>> mean, round(half, 3)
+    (2.0, 2.484)
+    """
+    if len(values) < 2:
+        return values[0], math.nan
+    t = _T[len(values) - 2] if len(values) <= len(_T) + 1 else 1.96
+    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def curve(run: SweepRun, metric: str) -> list[tuple[int, float]]:
+    """Return ``(rounds spent, value)`` of a tested figure, or the score of the best arm so far in each round."""
+    if metric != SCORE:
+        return [(spent, values[metric]) for spent, values in run.tests if metric in values]
+    best = zip(*(run.history[name] for name in ("ledger/rounds", SCORE, "best")), strict=True)
+    return [(spent, score) for spent, score, is_best in best if is_best and math.isfinite(score)]
+
+
+@partial(Figure, read=runs_of)
+def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None) -> Chart:
+    """An error against the rounds spent, one curve a method: the mean over seeds and its 95 % interval.
+
+    Runs that differ only in their seed are one curve. Tests on the way (``evaluate_at``) are shown where all runs have
+    them, else the score of the best arm. With one seed a method has no interval, with two or three a wide one.
+
+    Args:
+        runs: A sweep's folder, or results by the name of their method: ``{"FedEx": [one, other]}``.
+        metric: A tested figure such as ``"test_error"``, or ``"score"``.
+    """
+    common = set.intersection(*(set().union(*(values for _, values in run.tests)) for run in runs)) if runs else set()
+    if metric is None:
+        on_the_way = all(len(run.tests) > 2 for run in runs)
+        errors = [name for name in sorted(common) if "error" in name] or sorted(common)
+        metric = errors[0] if on_the_way and errors else SCORE
+    curves: dict[str, list[list[tuple[int, float]]]] = {}
+    for run in runs:
+        if not (points := curve(run, metric)):
+            known = ", ".join([*sorted(common), SCORE])
+            raise NoDataError(f"run {run.label!r} (seed {run.seed}) has no figure {metric!r}: all runs have {known}.")
+        curves.setdefault(run.label, []).append(points)
+    marks: list[Mark] = []
+    for place, (label, of_seeds) in enumerate(curves.items()):
+        first = max(points[0][0] for points in of_seeds)
+        budgets = sorted({spent for points in of_seeds for spent, _ in points if spent >= first})
+        told = [interval([_held(points, budget) for points in of_seeds]) for budget in budgets]
+        means = [mean for mean, _ in told]
+        colour, style = look(place)
+        seeds = len(of_seeds)
+        if seeds > 1:
+            ends = [mean - half for mean, half in told], [mean + half for mean, half in told]
+            marks.append(Band(budgets, *ends, colour=colour, steps=True))
+        name = f"{label} ({seeds} seed{'s' if seeds > 1 else ''})"
+        hover = [f"{label}\n{mean:.4g} ± {half:.2g}" if seeds > 1 else f"{label}\n{mean:.4g}" for mean, half in told]
+        marks.append(Line(budgets, means, name, colour, style, 2.0, steps=True, hover=hover))
+    title = f"{metric} against the budget spent"
+    note = "Mean over seeds, with its 95 % interval (Student's t)."
+    return Chart(title, "rounds of all arms", metric, marks, note=note)
+
+
+def _held(points: Sequence[tuple[int, float]], budget: int) -> float:
+    """Return the last value within a budget."""
+    return points[int(np.searchsorted([spent for spent, _ in points], budget, side="right")) - 1][1]

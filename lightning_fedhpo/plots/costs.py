@@ -1,0 +1,57 @@
+"""What a run has cost, and on which arms."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from lightning_fedhpo.plots.arm_scores import rungs
+from lightning_fedhpo.plots.chart import Band, Chart, Mark, look
+from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.run_data import NoDataError, RunData
+
+_UNITS = {"rounds": "rounds", "client_updates": "client updates", "local_steps": "local steps", "examples": "examples"}
+
+
+@Figure
+def spending(run: RunData) -> Chart:
+    """The rounds of all arms together that were spent by each round, by what became of the arms.
+
+    Args:
+        run: A result or a run's folder.
+    """
+    if not len(run.history):
+        raise NoDataError("nothing was spent yet: the run has not had a round.")
+    rounds = sorted(set(run.history["round"]))
+    fates = {arm["index"]: _fate(run, arm["index"]) for arm in run.arms}
+    members = Counter(fates.values())
+    spent = {fate: np.zeros(len(rounds), dtype=int) for fate in sorted(members, key=lambda fate: (fate[0], -fate[1]))}
+    first = rounds[0]
+    for number, arm in zip(run.history["round"], run.history["arm"], strict=True):
+        spent[fates[arm]][number - first] += 1
+    marks: list[Mark] = []
+    low = np.zeros(len(rounds), dtype=int)
+    for place, (fate, counts) in enumerate(spent.items()):
+        high = low + counts.cumsum()
+        count = members[fate]
+        name = fate[2] + (f" ({count} arm{'s' if count > 1 else ''})" if fate[0] else "")
+        hover = [f"{name}\n{int(total)} rounds" for total in counts.cumsum()]
+        marks.append(Band(rounds, low.tolist(), high.tolist(), name, look(place)[0], 0.75, hover=hover))
+        low = high
+    totals = [f"{run.ledger[key]:,} {unit}" for key, unit in _UNITS.items()]
+    up, down = (run.ledger[f"bytes_{way}"] / 1e6 for way in ("up", "down"))
+    note = f"In all: {', '.join(totals)}, {up:,.3g} MB sent by and {down:,.3g} MB to clients."
+    return Chart(
+        "Budget spent, by what became of the arms", "round", "rounds of all arms", [*marks, *rungs(run)], note=note
+    )
+
+
+def _fate(run: RunData, number: int) -> tuple[int, int, str]:
+    """Return what became of an arm: a rank, the round, and words."""
+    out = run.arms[number]["eliminated_at"]
+    if number == run.searched:
+        return 0, 0, f"arm {number}, the best"
+    if number == run.best_arm:
+        return 3, 0, "trained anew with the best configuration"
+    return (1, 0, "lived to the end") if out is None else (2, out, f"eliminated after {out} rounds")

@@ -1,0 +1,297 @@
+"""Hyperparameters against scores: all at once, one at a time, and how much each one matters.
+
+Arms are compared at equal rounds: by the mean score of the last fifth of the rounds that all of them had, and with
+FedPop of those before the first arm became a copy of another one. A run of one arm compares its clients'
+configurations instead, by how far a client's score was from the mean of its round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightning_fedhpo.plots.chart import (
+    BLUE,
+    COLOURS,
+    GREY,
+    MARKERS,
+    VERMILLION,
+    Bars,
+    Chart,
+    Line,
+    Mark,
+    Points,
+    Rules,
+)  # fmt: skip
+from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.hover_texts import config_text, value_text, varying
+from lightning_fedhpo.plots.run_data import NoDataError, RunData
+
+FEWEST = 8
+"""Trials below which nothing is said about importance."""
+_WIDE = 30.0
+"""The ratio of the largest to the smallest value above which an axis is logarithmic."""
+_CHANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A configuration and its score."""
+
+    name: str
+    group: str
+    values: dict[str, Any]
+    score: float
+    best: bool
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The configurations that a run can compare.
+
+    Attributes:
+        trials: The configurations, from the best score to the worst.
+        names: The hyperparameters that differ between them.
+        label: What the scores are.
+    """
+
+    trials: Sequence[Trial]
+    names: Sequence[str]
+    label: str
+
+    def values(self, name: str) -> list[Any]:
+        """Return every configuration's value of a hyperparameter."""
+        return [trial.values[name] for trial in self.trials]
+
+
+def trials_of(run: RunData) -> Trials:
+    """Return the configurations of a run that can be compared."""
+    searched = [arm["index"] for arm in run.arms if not (arm["index"] == run.best_arm != run.searched)]
+    found, label = _arms(run, searched) if len(searched) > 1 else _configs(run)
+    found = [trial for trial in found if math.isfinite(trial.score)]
+    names = varying(trial.values for trial in found)
+    names = [name for name in names if all(trial.values.get(name) is not None for trial in found)]
+    if not names:
+        raise NoDataError("no hyperparameter has several values in this run that could be compared by their scores.")
+    return Trials(sorted(found, key=lambda trial: run.sign * trial.score), names, label)
+
+
+def _arms(run: RunData, searched: Sequence[int]) -> tuple[list[Trial], str]:
+    rows = {number: run.rows(number) for number in searched}
+    copied = [arm["ancestors"][0][0] for arm in run.arms if arm["ancestors"]]
+    rounds = min(*(len(own) for own in rows.values()), *copied)
+    if not rounds:
+        raise NoDataError("some arms have not had a round, so that arms cannot be compared at equal rounds.")
+    last = max(1, rounds // 5)
+    found = []
+    for number, own in rows.items():
+        values = {name: own[rounds - 1][name] for name in own[0] if name.startswith(("client/", "server/"))}
+        score = math.fsum(row["score"] for row in own[rounds - last : rounds]) / last
+        out = run.arms[number]["eliminated_at"]
+        group = "lived to the end" if out is None else f"eliminated after {out} rounds"
+        found.append(Trial(f"arm {number}", group, values, score, number == run.searched))
+    of = f"round {rounds}" if last == 1 else f"rounds {rounds - last + 1} to {rounds}"
+    return found, f"{run.monitor}, {of} of each arm"
+
+
+def _configs(run: RunData) -> tuple[list[Trial], str]:
+    if not len(run.jobs) or not len(run.configs):
+        raise NoDataError("this run has one arm, and its clients had one configuration: there is nothing to compare.")
+    names = [
+        name for name in run.configs.columns if name in run.jobs.columns and name not in ("arm", "client", "config")
+    ]
+    table = [run.jobs[name] for name in ("arm", "round", "score_after", *names)]
+    jobs = [row for row in zip(*table, strict=True) if row[0] == run.searched and row[2] is not None]
+    by_round: dict[int, list[float]] = {}
+    for _, number, score, *_ in jobs:
+        by_round.setdefault(number, []).append(score)
+    means = {number: math.fsum(scores) / len(scores) for number, scores in by_round.items()}
+    by_config: dict[tuple[Hashable, ...], list[float]] = {}
+    for _, number, score, *values in jobs:
+        by_config.setdefault(tuple(values), []).append(score - means[number])
+    best = tuple(run.best["client"].get(name) for name in names)
+    found = [
+        Trial(
+            f"{len(told)} jobs", "", dict(zip(names, values, strict=True)), math.fsum(told) / len(told), values == best
+        )
+        for values, told in by_config.items()
+    ]
+    return found, f"{run.monitor} of clients, less the round's mean"
+
+
+def is_number(values: Sequence[Any]) -> bool:
+    """Whether all values are numbers."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def is_wide(values: Sequence[Any]) -> bool:
+    """Whether values are better seen on a logarithmic axis.
+
+    >>> is_wide([0.001, 0.1]), is_wide([1, 2, 3]), is_wide([0.0, 0.1])
+    (True, False, False)
+    """
+    return is_number(values) and min(values) > 0 and max(values) / min(values) > _WIDE
+
+
+def scaled(values: Sequence[Any]) -> tuple[list[float], str, str]:
+    """Return values between 0 and 1, and texts for the ends.
+
+    >>> scaled([0.001, 0.1, 1.0])[0][1].__round__(3), scaled(["sgd", "adam", "sgd"])
+    (0.667, ([0.0, 1.0, 0.0], 'sgd', 'adam'))
+    """
+    if not is_number(values):
+        kinds = list(dict.fromkeys(values))
+        places = [kinds.index(value) / max(len(kinds) - 1, 1) for value in values]
+        return places, value_text(kinds[0]), value_text(kinds[-1])
+    low, high = min(values), max(values)
+    raised = np.log(values) if is_wide(values) else np.asarray(values, dtype=float)
+    spread = raised.max() - raised.min()
+    return ((raised - raised.min()) / (spread or 1.0)).tolist(), value_text(low), value_text(high)
+
+
+def _hover(trial: Trial) -> str:
+    heads = [trial.name, *([trial.group] if trial.group else []), f"score {value_text(trial.score)}"]
+    return "\n".join([*heads, config_text(trial.values, "\n")])
+
+
+@Figure
+def parallel_coordinates(run: RunData) -> Chart:
+    """Every configuration as a line through its hyperparameters, which ends at its score.
+
+    Args:
+        run: A result or a run's folder.
+    """
+    told = trials_of(run)
+    columns, ticks = [], {}
+    for place, name in enumerate(told.names):
+        column, low, high = scaled(told.values(name))
+        columns.append(column)
+        ticks[float(place)] = "\n".join([*name.split("/", 1), low, f"to {high}"])
+    scores, low, high = scaled([trial.score for trial in told.trials])
+    columns.append(scores)
+    ticks[float(len(told.names))] = f"score\n{low}\nto {high}"
+    fifth = max(1, len(told.trials) // 5)
+    found = [place for place, trial in enumerate(told.trials) if trial.best]
+    upper = [place for place in range(fifth) if place not in found]
+    rest = [place for place in range(fifth, len(told.trials)) if place not in found]
+    groups = [
+        ("other configurations", GREY, 0.8, rest),
+        (f"the best {fifth} by score", BLUE, 1.6, upper),
+        ("the one that was found", VERMILLION, 2.4, found),
+    ]
+    marks = [
+        Line(
+            [x for _ in places for x in (*range(len(columns)), math.nan)],
+            [y for place in places for y in (*(column[place] for column in columns), math.nan)],
+            name,
+            colour,
+            width=width,
+            hover=[_hover(told.trials[place]) for place in places for _ in range(len(columns) + 1)],
+        )
+        for name, colour, width, places in groups
+        if places
+    ]
+    title = f"Hyperparameters and scores of {len(told.trials)} configurations"
+    ends = {0.0: "lowest", 1.0: "highest"}
+    return Chart(title, "", "value", marks, x_ticks=ticks, y_ticks=ends, note=f"Scores: {told.label}.")
+
+
+def _lived(group: str) -> float:
+    """Return how long the arms of a group lived: the longest first."""
+    return -float(next((word for word in group.split() if word.isdecimal()), math.inf))
+
+
+@Figure
+def hyperparameter_slice(run: RunData, name: str | None = None) -> Chart:
+    """One hyperparameter against the score, a point a configuration.
+
+    Args:
+        run: A result or a run's folder.
+        name: The hyperparameter, such as ``"client/lr"``; by default the one that explains most.
+    """
+    told = trials_of(run)
+    if name is not None and name not in told.names:
+        raise ValueError(f"`name` must be one of {', '.join(told.names)}, got {name!r}.")
+    chosen = name or max(told.names, key=lambda one: explained(told.values(one), [t.score for t in told.trials]))
+    values = told.values(chosen)
+    kinds = {} if is_number(values) else {kind: float(place) for place, kind in enumerate(dict.fromkeys(values))}
+    x = [kinds.get(value, value) for value in values]
+    groups = [*sorted({trial.group for trial in told.trials if not trial.best}, key=_lived), None]
+    marks: list[Mark] = []
+    for place, group in enumerate(groups):
+        own = [number for number, one in enumerate(told.trials) if (None if one.best else one.group) == group]
+        points = [x[number] for number in own], [told.trials[number].score for number in own]
+        hover = [_hover(told.trials[number]) for number in own]
+        if group is None and own:
+            marks.append(Points(*points, "the one that was found", VERMILLION, "diamond", 9.0, hover))
+        elif group is not None:
+            colour, marker = COLOURS[1 + place % (len(COLOURS) - 1)], MARKERS[place % len(MARKERS)]
+            marks.append(Points(*points, group, colour, marker, hover=hover))
+    ticks = {place: value_text(kind) for kind, place in kinds.items()}
+    return Chart(f"{chosen} against the score", chosen, told.label, marks, x_log=is_wide(values), x_ticks=ticks)
+
+
+@Figure
+def importance(run: RunData) -> Chart:
+    """How much of the scores' variation each hyperparameter explains by itself.
+
+    It is the R² of a parabola through the ranks of the scores over the ranks of a hyperparameter's values; for values
+    that are not numbers, the share of the ranks' variance between them. Hyperparameters that matter only together are
+    not seen. Do not trust what is left of the line: that much a hyperparameter without any effect explains in one of
+    20 runs. With few arms the line is far to the right.
+
+    Args:
+        run: A result or a run's folder.
+    """
+    told = trials_of(run)
+    if (count := len(told.trials)) < FEWEST:
+        raise NoDataError(f"the importance of hyperparameters takes {FEWEST} configurations, and this run has {count}.")
+    scores = [trial.score for trial in told.trials]
+    shares = sorted((explained(told.values(name), scores), name) for name in told.names)
+    chance = 1 - _CHANCE ** (2 / (count - 3))  # of an R² with two regressors, which is Beta(1, (count - 3) / 2)
+    places = [float(place) for place in range(len(shares))]
+    hover = [f"{name}\nexplains {share:.0%}" for share, name in shares]
+    marks: list[Mark] = [
+        Bars(places, [share for share, _ in shares], colour=BLUE, hover=hover),
+        Rules([chance], "chance alone, in one of 20 runs"),
+    ]
+    note = f"From {count} configurations, each hyperparameter by itself. Scores: {told.label}."
+    ticks = {place: name for place, (_, name) in zip(places, shares, strict=True)}
+    return Chart(
+        "Importance of hyperparameters", "share of the variation explained (R²)", "", marks, y_ticks=ticks, note=note
+    )
+
+
+def explained(values: Sequence[Any], scores: Sequence[float]) -> float:
+    """Return the R² of a parabola in ranks, or of groups where values are no numbers.
+
+    >>> explained([1, 2, 3, 4, 5], [4.0, 1.0, 0.0, 1.0, 4.0]).__round__(2)
+    0.95
+    >>> explained(["sgd", "sgd", "adam", "adam"], [1.0, 2.0, 3.0, 4.0])
+    0.8
+    """
+    y = ranks(scores)
+    y = y - y.mean()
+    if is_number(values):
+        x = ranks(values)
+        x = x - x.mean()
+        basis = np.stack([np.ones_like(x), x, x**2], axis=1)
+        fitted = basis @ np.linalg.lstsq(basis, y, rcond=None)[0]
+    else:
+        fitted = np.array([np.mean([rank for rank, one in zip(y, values, strict=True) if one == v]) for v in values])
+    total = float(y @ y)
+    return float(fitted @ fitted) / total if total else 0.0
+
+
+def ranks(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return ranks from 1; equal values share the mean of theirs.
+
+    >>> ranks([0.5, 0.1, 0.5]).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, inverse, counts = np.unique(np.asarray(values, dtype=float), return_inverse=True, return_counts=True)
+    return np.asarray((counts.cumsum() - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -1,0 +1,74 @@
+"""How a population evolved: who became a copy of whom, and the schedule of hyperparameters that came out."""
+
+from __future__ import annotations
+
+from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points, look
+from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.hover_texts import value_text
+from lightning_fedhpo.plots.hyperparameter_effects import is_number, is_wide, scaled
+from lightning_fedhpo.plots.run_data import NoDataError, RunData
+
+
+@Figure
+def lineage(run: RunData) -> Chart:
+    """The arms of a FedPop run over rounds: each replacement, and the line of ancestors of the best arm.
+
+    Args:
+        run: A result or a run's folder.
+    """
+    if not len(run.lineage):
+        raise NoDataError("a lineage is that of FedPop's arms, and in this run none became a copy of another one.")
+    marks: list[Mark] = []
+    for arm in run.arms:
+        rounds = run.column("round", arm["index"])
+        marks.append(Line([rounds[0], rounds[-1]], [arm["index"]] * 2, colour=GREY, width=1.0))
+    hover = []
+    for row in run.lineage:
+        names = [name for name in row if "/" in name and not name.endswith("/parent")]
+        changes = [f"{name}: {value_text(row[f'{name}/parent'])} to {value_text(row[name])}" for name in names]
+        hover.append("\n".join([f"arm {row['arm']} became arm {row['parent']} after round {row['round']}", *changes]))
+        marks.append(Line([row["round"]] * 2, [row["parent"], row["arm"]], colour=GREY, style="dot", width=1.0))
+    path = run.owners(run.searched)
+    rounds = [row["round"] for row in run.trajectory]
+    replaced = run.lineage["round"], run.lineage["arm"]
+    marks += [
+        Points(*replaced, "an arm became a changed copy of another one", GREEN, "triangle", 5.0, hover),
+        Line(rounds, path[: len(rounds)], f"where arm {run.searched}, the best, comes from", VERMILLION, width=2.4),
+    ]
+    title = f"Lineage of {len(run.arms)} arms"
+    ticks = {float(arm["index"]): str(arm["index"]) for arm in run.arms} if len(run.arms) <= 30 else {}
+    return Chart(title, "round", "arm", marks, y_ticks=ticks)
+
+
+@Figure
+def trajectory(run: RunData, name: str | None = None) -> Chart:
+    """The hyperparameters of the best arm over rounds, through the arms that it came from.
+
+    Args:
+        run: A result or a run's folder.
+        name: A hyperparameter, such as ``"client/lr"``, on an axis of its own; by default all that changed, each
+            between its smallest and largest value.
+    """
+    rounds = [row["round"] for row in run.trajectory]
+    values = {
+        f"{side}/{key}": [row[side][key] for row in run.trajectory]
+        for side in ("client", "server")
+        for key in (run.trajectory[0][side] if run.trajectory else ())
+    }
+    if name is not None and name not in values:
+        raise ValueError(f"`name` must be one of {', '.join(values)}, got {name!r}.")
+    if name is not None and is_number(values[name]):
+        line = Line(rounds, values[name], colour=VERMILLION, steps=True)
+        title = f"{name} of arm {run.searched} over rounds"
+        return Chart(title, "round", name, [line], y_log=is_wide(values[name]))
+    changed = [one for one in ([name] if name else values) if len(set(values[one])) > 1]
+    if not changed:
+        raise NoDataError("the best arm's hyperparameters were the same in all rounds of this run.")
+    marks = []
+    for place, one in enumerate(changed):
+        places, low, high = scaled(values[one])
+        colour, style = look(place)
+        hover = [f"{one} {value_text(value)}" for value in values[one]]
+        marks.append(Line(rounds, places, f"{one}: {low} to {high}", colour, style, steps=True, hover=hover))
+    title = f"Hyperparameters of arm {run.searched} over rounds"
+    return Chart(title, "round", "value", marks, y_ticks={0.0: "smallest", 1.0: "largest"})
