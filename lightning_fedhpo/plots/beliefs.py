@@ -78,9 +78,11 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
     for place, config in enumerate(led):
         colour, style = look(place)
         values = {name: value for name, value in configs[config].items() if name in names or len(configs[config]) == 1}
-        text, hover = f"{config}: {config_text(values)}", [whole[config]] * len(rounds)
+        text = config_text(values) if "/" in config else f"{config}: {config_text(values)}"
+        hover = [whole[config]] * len(rounds)
         marks.append(Line(rounds, curves[config], text, colour, style, 2.0, hover=hover))
-    title = f"Probability of each of {len(curves)} configurations in arm {number}"
+    kind = "values" if "/" in last else "configurations"  # a factorized FedEx has a distribution a hyperparameter
+    title = f"Probability of each of {len(curves)} {kind} in arm {number}"
     return Chart(title, "round", "probability", marks, y_range=(0.0, 1.02))
 
 
@@ -119,7 +121,9 @@ def most_likely(run: RunData, arm: int | None = None) -> Chart:
         arm: The arm's number; by default the best one of the search.
     """
     number, rounds = rounds_of(run, arm)
-    tuner, _ = _columns(run, number)
+    tuner, columns = _columns(run, number)
+    if any("/" in config for config in columns):
+        raise NoDataError("a factorized FedEx has a most likely value of each hyperparameter: `trajectory` shows them.")
     values = run.column(f"{tuner}/mle", number)
     configs = _configs(run, number)
     hover = [config_text(configs.get(str(int(value)), {}), "\n") for value in values]

@@ -270,7 +270,7 @@ def explained(values: Sequence[Any], scores: Sequence[float]) -> float:
     """Return the R² of a parabola in ranks, or of groups where values are no numbers.
 
     >>> explained([1, 2, 3, 4, 5], [4.0, 1.0, 0.0, 1.0, 4.0]).__round__(2)
-    0.95
+    0.96
     >>> explained(["sgd", "sgd", "adam", "adam"], [1.0, 2.0, 3.0, 4.0])
     0.8
     """
