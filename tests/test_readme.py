@@ -1,16 +1,19 @@
-"""README.md and docs/: their Python runs, their commands exist, their links lead somewhere."""
+"""README.md, docs/ and recipes/: their Python runs, their commands exist, their links lead somewhere."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hydra
+import lightning
 import pytest
 import torch
+import yaml
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import FederatedLoop
@@ -19,7 +22,9 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from tests.data.image_sets import write_idx
 
 ROOT = Path(__file__).parents[1]
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "recipes").rglob("*.md"))]
+PAGES = {path.relative_to(ROOT).as_posix().removeprefix("docs/"): path.read_text(encoding="utf-8") for path in FILES}
+"""By path in the repository, pages of docs/ by their path there."""
 
 
 def blocks(page: str, language: str = "python") -> list[str]:
@@ -35,28 +40,23 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NAMES: dict[str, Callable[[], dict[str, Any]]] = {
-    "README.md": dict,
     "data.md": lambda: {"files": write_idx(Path("path/to/the/files"), train=2000, test=200)},
-    "executors.md": dict,
-    "fedpop.md": lambda: {"model": ToyModule(), "data": toy_data(clients=12)},
-    "fedtune.md": lambda: {
+    "methods/fedtune.md": lambda: {
         "model": ToyModule(),
         "data": toy_data(clients=10),
         "held_out": TensorDataset(*toy_tensors(20)),
     },
-    "hyperparameters.md": dict,
-    "lightning.md": lambda: {"model": ToyModule(), "data": toy_data()},
     "logging.md": lambda: {"fed": toy_run(2)[0]},
 }
-"""What the examples of a page take for granted. Pages that are not here have tests of their own."""
-OWN_TESTS = {"checkpoints.md", "lightning-cli.md", "own-tuner.md"}
+"""What the examples of a page take for granted, where it is not a `model` and `data`."""
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+OWN_TESTS = {"checkpoints.md", "lightning-cli.md", "own-tuner.md", "start.md"}
 
 
-@pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
-@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page not in OWN_TESTS])
-def test_examples_run(page: str) -> None:
-    names = NAMES[page]()
+def test_examples_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lightning, "Trainer", partial(lightning.Trainer, **QUIET))
+    names = NAMES.get(page, lambda: {"model": ToyModule(), "data": toy_data(clients=12)})()
     for block in blocks(page):
         exec(block, names)
     if page == "executors.md":
@@ -67,6 +67,8 @@ def test_examples_run(page: str) -> None:
         assert names["fed"].result.ledger["rounds"] == names["search"].spends <= 50
         assert set(names["fed"].result.best["client"]) >= {"lr", "momentum", "epochs"}
         assert set(names["fed"].result.best["server"]) >= {"lr", "momentum"}
+    if page == "how-to/lora.md":
+        assert names["fed"].result.ledger["bytes_up"] == 16 * 4 * names["trained"]
 
 
 def test_a_tuner_of_ones_own() -> None:
@@ -95,9 +97,10 @@ def test_the_checkpoints_of_a_script() -> None:
 
 
 def commands(program: str) -> list[str]:
-    """Every command of a program in the pages' shell blocks, without its comment."""
+    """Every command of a program in the pages' shell blocks, without its comment. Recipes have tests of their own."""
+    pages = [page for page in PAGES if not page.startswith("recipes/")]
     lines = [
-        line.split("#")[0].strip() for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
+        line.split("#")[0].strip() for page in pages for block in blocks(page, "bash") for line in block.splitlines()
     ]
     return [line for line in dict.fromkeys(lines) if line.split()[:1] == [program]]
 
@@ -111,17 +114,28 @@ def test_make_has_the_targets() -> None:
 
 @pytest.mark.parametrize("command", commands("fedhpo"))
 def test_fedhpo_composes(command: str) -> None:
-    overrides = [one for one in shlex.split(command)[1:] if one != "-m" and "<" not in one]
-    single = [re.sub(r"^(tuner|seed)=([^,\[]+),.*", r"\1=\2", one) for one in overrides]
+    words = [word for word in shlex.split(command)[1:] if word != "-m" and "<" not in word]
+    overrides = [word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))]
+    single = [re.sub(r"^([\w.]+)=([^,\[]+),.*", r"\1=\2", one) for one in overrides]
     with hydra.initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
         assert hydra.compose("config", single).fed.cohort
 
 
 def test_links_lead_to_files() -> None:
-    for page, text in PAGES.items():
-        folder = ROOT if page == "README.md" else ROOT / "docs"
-        links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
-        assert [link for link in links if not (folder / link).exists()] == [], page
+    for page, path in zip(PAGES, FILES, strict=True):
+        links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", PAGES[page]) if "://" not in link]
+        assert [link for link in links if not (path.parent / link).exists()] == [], page
+
+
+def test_the_sites_pages_are_those_of_docs() -> None:
+    def listed(entry: Any) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        return [page for below in (entry.values() if isinstance(entry, dict) else entry) for page in listed(below)]
+
+    pages = listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    assert len(set(pages)) == len(pages)
+    assert set(PAGES) - set(pages) == {"README.md"}, "every page is in the navigation"
 
 
 def test_the_readme_is_short() -> None:

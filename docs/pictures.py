@@ -1,0 +1,87 @@
+"""Draws the pictures of docs/methods anew: runs each page's command and draws a figure of it.
+
+python docs/pictures.py                 # all pages, some minutes
+python docs/pictures.py fedex fedpop    # some
+python docs/pictures.py --runs runs     # keeps the runs in a folder, and draws from those that are there
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+from PIL import Image
+
+from lightning_fedhpo import plots
+
+DOCS = Path(__file__).parent
+FIGURES: dict[str, Callable[..., Any]] = {
+    "fedavg": plots.arms,
+    "fedprox": plots.arms,
+    "reptile": plots.arms,
+    "fedopt": plots.arms,
+    "random-search": plots.arms,
+    "successive-halving": plots.arms,
+    "hyperband": plots.arms,
+    "bayesian-search": plots.arms,
+    "fixed": plots.arms,
+    "fedex": plots.probabilities,
+    "multiplicative-weights": plots.probabilities,
+    "fedpop": plots.arms,
+    "fedtune": plots.arms,
+    "replay": plots.arms,
+}
+
+
+def command(page: str) -> list[str]:
+    """Return the arguments of the first command on a method's page."""
+    text = (DOCS / "methods" / f"{page}.md").read_text(encoding="utf-8")
+    found = re.search(r"```bash\nfedhpo (.*)\n", text)
+    assert found, page
+    return shlex.split(found[1])
+
+
+def run(page: str, runs: Path) -> Path:
+    """Run a page's command, unless it has been, and return the folder of its run or sweep."""
+    folder = runs / page
+    if not folder.exists():
+        arguments = [argument.replace("<folder>", str(runs / "fedpop")) for argument in command(page)]
+        where = f"hydra.{'sweep' if '-m' in arguments else 'run'}.dir={folder}"
+        subprocess.run([sys.executable, "-m", "lightning_fedhpo.cli.main", *arguments, where], check=True)
+    return folder
+
+
+def draw(page: str, runs: Path) -> None:
+    """Draw a page's picture."""
+    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    FIGURES[page](run(page, runs), ax=axes)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=100)
+    plt.close(figure)
+    Image.open(drawn).convert("RGB").quantize(64).save(DOCS / "pictures" / f"{page}.png", optimize=True)
+
+
+def main() -> None:
+    """Draw the pages that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", default=list(FIGURES), help="of docs/methods, without .md; all by default")
+    parser.add_argument("--runs", type=Path, help="a folder that keeps the runs")
+    asked = parser.parse_args()
+    matplotlib.use("agg")
+    with tempfile.TemporaryDirectory() as passing:
+        for page in asked.pages:
+            draw(page, asked.runs or Path(passing))
+
+
+if __name__ == "__main__":
+    main()
