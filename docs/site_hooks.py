@@ -40,9 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let the links of a page lead to where their targets are on the site."""
     here = page.file.src_uri
-    return LINK.sub(
-        lambda link: posixpath.relpath(site_path(here, link[0]), posixpath.dirname(here) or "."), markdown
-    )
+    return LINK.sub(lambda link: posixpath.relpath(site_path(here, link[0]), posixpath.dirname(here) or "."), markdown)
 
 
 def site_path(page: str, link: str) -> str:
