@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from lightning_fedhpo import FederatedLoop, FedEx, FedPop, Float, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FederatedLoop, FedEx, Float, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
 from tests.runs import rows
@@ -106,17 +106,6 @@ def test_what_the_trainer_has_to_allow() -> None:
         run(FedEx(SPACE), rounds=-1)
 
 
-def test_every_client_trains_with_its_own() -> None:
-    fed, trainer, module = run(RandomSearch(SPACE, budget=4, max_rounds=2, per_client=True), rounds=2 + MORE)
-    own, best = fed.result.arms[fed.result.best_searched]["clients"], fed.result.best["clients"]
-    assert len({config["lr"] for config in own.values()}) == 8
-    retrained = [job for job in fed.result.jobs if job["round"] >= 2]
-    assert len({job["client"] for job in retrained}) > 3
-    assert all(job[name] == own[job["client"]][name] for job in retrained for name in SPACE.client)
-    assert {client: best[client]["lr"] for client in best} == {client: own[client]["lr"] for client in own}
-    assert len(fed.evaluate(trainer, module, fed.data).clients) == 8
-
-
 def test_without_a_search_the_tuner_has_the_rounds_before() -> None:
     begins, tuner = Begins(), FedEx(SPACE, configs=4)
     fed, _, _ = run(tuner, begins, rounds=5)
@@ -125,16 +114,3 @@ def test_without_a_search_the_tuner_has_the_rounds_before() -> None:
     assert all(job[name] == best[name] for job in fed.result.jobs if job["round"] >= 2 for name in SPACE.client)
     first = list(ToyModule().parameters())
     assert all(torch.equal(one, other) for one, other in zip(begins.of[2, 1], first, strict=True))
-
-
-def test_a_population_too() -> None:
-    begins = Begins()
-    tuner = FedPop(SPACE, interval=1)
-    fed, _, _ = run(RandomSearch(SPACE, budget=12, max_rounds=4), tuner, begins)
-    assert {row["round"] for row in tuner.lineage} == {0, 1, 2}, "nobody evolves in the second phase"
-    searched = fed.result.arms[fed.result.best_searched]
-    retrained = [job for job in fed.result.jobs if job["round"] >= 4]
-    assert all(job[name] == searched["client"][name] for job in retrained for name in SPACE.client)
-    assert fed.result.best["server"] == searched["server"]
-    assert len(fed.result.trajectory) == 4, "what was found is that of the search"
-    assert [arm for number, arm in begins.of if number >= 4] == [3] * MORE

@@ -187,16 +187,14 @@ def build(
 
 
 def _check(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> None:
-    returns = "an owner from -1 to clients - 1 for each example of each part, and as many names as clients or None"
-    rule = f"{type(partition).__name__}.assign must return {returns}"
     owners, clients, names = assignment.owners, assignment.clients, assignment.names
-    if clients < 1:
-        raise ValueError(f"{rule}, got {clients} clients: there is nobody to train.")
-    if len(owners) != len(parts) or len(names if names is not None else range(clients)) != clients:
-        named = "no names" if names is None else f"{len(names)} name(s)"
-        raise ValueError(f"{rule}, got {len(owners)} array(s) for {len(parts)} part(s), {clients} clients, {named}.")
-    for each, part in zip(owners, parts, strict=True):
-        if len(each) != len(part) or each.dtype.kind not in "iu":
-            raise ValueError(f"{rule}, got {len(each)} of {each.dtype} for the {part.name} set of {len(part)}.")
-        if int(each.min()) < -1 or int(each.max()) >= clients:
-            raise ValueError(f"{rule}, got {each.min()} to {each.max()} with {clients} clients.")
+    sizes = [len(each) for each in owners] == [len(part) for part in parts]
+    named = names is None or len(names) == clients
+    if not (sizes and named and clients and all(each.min() >= -1 and each.max() < clients for each in owners)):
+        ranges = [f"{each.min()} to {each.max()}" for each in owners if len(each)]
+        raise ValueError(
+            f"{type(partition).__name__}.assign must return an owner from -1 to clients - 1 for each example of each "
+            f"part, and as many names as clients or None; got {[len(each) for each in owners]} owners, {ranges}, for "
+            f"{[len(part) for part in parts]} examples, {clients} clients, and {'no' if names is None else len(names)} "
+            "names."
+        )

@@ -101,9 +101,6 @@ class Search(Callback):
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the search is over."""
 
-    def reset(self) -> None:
-        """Forget earlier runs. Called when a new run begins, and not when one is resumed or continued."""
-
     def exclude_tuned(self, client: Collection[str], server: Collection[str], clients: int) -> None:
         """Take the names that a tuner sets, which are not drawn, and the number of clients."""
         self._tuned, self._pinned, self.clients = frozenset(client), frozenset(server), clients

@@ -123,7 +123,6 @@ class Session:
         """Go on with a run that the same Trainer has begun; without one, tuner and search forget earlier runs."""
         if before is None:
             self.tuner.reset()
-            self.search.reset()
         elif before.has_arms:
             checks.check_continued(before, self)
             self.executor, self.moving, self.prepared = before.executor, before.moving, True

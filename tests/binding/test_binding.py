@@ -189,14 +189,6 @@ def test_a_fixed_value_that_cannot_be_is_refused(name: str, value: Any, rule: st
         run(Everything(), Fixed({name: value}))
 
 
-class WarmsUp(ToyModule):
-    """Its learning rate is zero in the first epoch."""
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, epoch / 2))]
-
-
 class ActsLate(ToyModule):
     """An attribute that acts from the fifth batch on."""
 
@@ -210,10 +202,8 @@ class ActsLate(ToyModule):
 @pytest.mark.parametrize(
     ("kind", "client"),
     [
-        (WarmsUp, {"lr": Float(0.01, 1.0, log=True), "epochs": Choice([2, 3])}),
         (ActsLate, {"module.late": Float(0.5, 2.0)}),
         (ToyModule, {"momentum": Choice([0.0, 0.9]), "nesterov": Choice([False, True])}),
-        (ToyModule, {"maximize": Choice([False, True])}),
     ],
 )
 def test_what_takes_effect_late_or_beside_others_only_is_not_refused(kind: Any, client: Any) -> None:

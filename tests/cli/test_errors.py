@@ -54,7 +54,7 @@ WRONG = {
 }
 NO_CHECKPOINTS = {
     "cut.ckpt": "is cut off",
-    "empty.ckpt": "is empty",
+    "empty.ckpt": "is cut off",
     "weights.ckpt": "holds weights only",
     "none.ckpt": "does not exist",
     "": "is a folder",

@@ -126,16 +126,6 @@ def test_what_shares_memory_with_what_is_sent_is_left_alone():
     assert layer.weight.eq(5.0).all()
 
 
-@pytest.mark.parametrize("tensor", [torch.zeros(1).expand(3), torch.eye(2).to_sparse()], ids=["expanded", "sparse"])
-def test_tensors_that_cannot_be_copied_into_are_left_alone(tensor):
-    layer = nn.Linear(3, 3)
-    layer.register_buffer("prior", tensor)
-    kept = Snapshot(layer, layer.parameters())
-    kept.begin()
-    kept.end()
-    assert layer.prior is tensor
-
-
 def test_a_large_tensor_is_copied_once_as_long_as_nobody_changes_it(monkeypatch):
     monkeypatch.setattr(snapshot, "LARGE", 4)
     layer = nn.Linear(3, 3)

@@ -12,7 +12,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
-    RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     TensorDataset,
@@ -119,11 +118,8 @@ BATCHES = BatchSampler(SequentialSampler(SET), 3, drop_last=False)
     [
         (DataLoader(Stream()), TypeError, "got the IterableDataset Stream"),
         ([DataLoader(SET)] * 2, TypeError, "Module.val_dataloader must return one.*got 2 loaders.*ConcatDataset"),
-        (range(3), TypeError, "got range"),
-        (DataLoader(SET, batch_size=None), ValueError, "must batch by a `batch_size`, got batch_size=None"),
         (DataLoader(SET, batch_sampler=BATCHES), ValueError, "a batch sampler over the whole set cannot be honoured"),
         (DataLoader(SET, sampler=SubsetRandomSampler([1])), ValueError, "SubsetRandomSampler.*torch.utils.data.Subset"),
-        (DataLoader(SET, sampler=RandomSampler(SET, replacement=True)), ValueError, "RandomSampler"),
     ],
 )
 def test_loaders_that_cannot_be_honoured(loader: Any, error: type[Exception], message: str) -> None:

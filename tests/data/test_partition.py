@@ -190,8 +190,8 @@ def test_other_data_that_cannot_be_shared_out() -> None:
 class Mine:
     """A partition of someone else's."""
 
-    def __init__(self, owners: list[int], clients: int, parts: int = 1, names: Any = None) -> None:
-        self.result = Assignment([np.array(owners)] * parts, clients, names)
+    def __init__(self, owners: list[int], clients: int, names: Any = None) -> None:
+        self.result = Assignment([np.array(owners)], clients, names)
 
     def assign(self, parts: Any, rng: np.random.Generator) -> Assignment:
         return self.result
@@ -201,9 +201,10 @@ def test_own_partitions_work_and_are_checked() -> None:
     data = FederatedData([torch.arange(4)], Mine([1, -1, 0, 1], 2), fractions=(1, 0, 0))
     assert [data.indices(c).tolist() for c in range(2)] == [[2], [0, 3]]
     for wrong, message in (
-        (Mine([0, 1, 2, 3], 2), "got 0 to 3 with 2 clients"),
+        (Mine([0, 1, 2, 3], 2), r"\['0 to 3'\], for \[4\] examples, 2 clients"),
+        (Mine([0, 1, 0], 2), r"got \[3\] owners"),
         (Mine([0, 2, 0, 0], 3), r"1 of 3 have none \(the first is client 1\)"),
-        (Mine([0, 1, 0, 1], 2, names=np.array(["one"])), r"1 array\(s\) for 1 part\(s\), 2 clients, 1 name"),
+        (Mine([0, 1, 0, 1], 2, names=np.array(["one"])), "and 1 names"),
     ):
         with pytest.raises(ValueError, match=message):
             FederatedData([torch.arange(4)], wrong)

@@ -7,7 +7,7 @@ import torch
 
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Shards, cifar10, fashion_mnist, femnist, mnist
 from lightning_fedhpo.data.image_files import read_image_files
-from tests.data.image_sets import SHARED, digits, photographs, write_batches, write_idx, write_writers
+from tests.data.image_sets import digits, photographs, write_batches, write_idx, write_writers
 
 
 def held(data: FederatedData, split: str) -> torch.Tensor:
@@ -140,10 +140,3 @@ def test_without_a_path_it_comes_from_the_hub(tmp_path: Path, monkeypatch: pytes
     if make is mnist:
         with pytest.raises(ValueError, match="which the hub has not: give a `path`"):
             mnist(None, Natural("writer"))
-
-
-@pytest.mark.skipif(not (SHARED / "mnist").is_dir(), reason="MNIST is not beside the project")
-def test_mnist_by_writer():
-    data = mnist(SHARED / "mnist", Natural("writer"), official_test=False)
-    assert len(data) == 539
-    assert sum(int(data.sizes(split).sum()) for split in ("train", "val", "test")) == 60000

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
-from lightning_fedhpo.algorithms import FedAvg, FedOpt, FedProx, Reptile
+from lightning_fedhpo.algorithms import FedAvg, FedOpt, FedProx
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_tensors
@@ -109,9 +109,7 @@ METHODS: dict[str, Case] = {
     "fedavg-momentum-decay": _case(Stateful, algorithm=lambda: FedAvg(lr=0.8, momentum=0.9, decay=0.1), epochs=2),
     "fedavg-personal": _case(Stateful, algorithm=lambda: FedAvg(local=["net.0.*", "net.4.*"])),
     "fedprox": _case(Stateful, algorithm=lambda: FedProx(mu=0.5)),
-    "reptile": _case(Stateful, algorithm=lambda: Reptile(lr=0.3, momentum=0.5)),
     "fedopt-adam": _case(Stateful, algorithm=lambda: FedOpt("adam")),
-    "fedopt-adagrad": _case(ToyModule, algorithm=lambda: FedOpt("adagrad", decay=0.05)),
     "fedopt-yogi": _case(Stateful, algorithm=lambda: FedOpt("yogi", local="net.0.*")),
     "manual": _case(Manual, algorithm=lambda: FedAvg(momentum=0.5)),
     "fixed": _case(

@@ -131,25 +131,6 @@ def test_a_checkpoint_of_an_exception(hook: str, whole: Whole, tmp_path: Path) -
     assert _differing("fedopt-adam", tmp_path / "on_exception.ckpt", whole("fedopt-adam")[0]) == []
 
 
-def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
-    class Fails(ToyModule):
-        armed = True
-
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            if Fails.armed and self._trainer is not None and self.trainer.global_step == 4 and batch_idx == 1:
-                raise OSError("gone")
-            return super().training_step(batch, batch_idx)
-
-    def module() -> ToyModule:
-        return Fails(momentum=0.5, dropout=0.2)
-
-    with pytest.raises(RuntimeError, match="gone"):
-        fit(3, Kept(tmp_path), module=module())
-    Fails.armed = False
-    resumed = outcome(*fit(3, module=module(), path=tmp_path / "on_exception.ckpt"))
-    assert resumed == outcome(*fit(3, module=module()))
-
-
 def test_the_checkpoint_of_a_finished_run_trains_nothing(whole: Whole) -> None:
     expected, folder = whole("fedavg-personal")
     fed, trainer, module = run("fedavg-personal", path=folder / "epoch=3.ckpt")

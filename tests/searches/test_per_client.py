@@ -117,24 +117,3 @@ def test_bad_input() -> None:
         Hyperband(SearchSpace(server={"lr": Float(0.1, 1.0)}), max_rounds=4, per_client=True)
     with pytest.raises(TypeError, match="`per_client` must be true or false, got 'no'"):
         RandomSearch(SPACE, max_rounds=4, budget=20, per_client="no")  # type: ignore[arg-type]
-
-
-class Asked(RandomSearch):
-    """Counts how often it is told to forget."""
-
-    resets = 0
-
-    def reset(self) -> None:
-        self.resets += 1
-
-
-def test_a_search_is_told_of_new_runs_and_of_the_federations_size() -> None:
-    search, module = Asked(SPACE, budget=4, max_rounds=4), ToyModule()
-    trainer = quiet_trainer(2, FederatedLoop(cohort=3, executor="sequential"), search)
-    trainer.fit_loop.max_epochs = 4
-    for _ in range(2):  # the second goes on
-        trainer.fit(module, datamodule=toy_data())
-        assert (search.resets, search.clients) == (1, CLIENTS)
-    again = quiet_trainer(4, FederatedLoop(cohort=3, executor="sequential"), search)
-    again.fit(ToyModule(), datamodule=toy_data(clients=5))
-    assert (search.resets, search.clients) == (2, 5)

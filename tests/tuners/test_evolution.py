@@ -12,7 +12,7 @@ import pytest
 from lightning_fedhpo import Choice, Float, Int
 from lightning_fedhpo.run.scores import best_and_worst
 from lightning_fedhpo.space.dimensions import Dimension
-from lightning_fedhpo.tuners.evolution import clip_to_ball, perturb_config
+from lightning_fedhpo.tuners.evolution import perturb_config
 
 DRAWS = 10_000
 DIMENSIONS: dict[str, Dimension[Any]] = {
@@ -92,23 +92,6 @@ def test_values_outside_of_the_space_are_clipped_and_nothing_moves_without_pertu
     found = perturb_config({"lr": Float(0.1, 0.5)}, {"lr": 1.0}, 0.1, 0.0, np.random.default_rng(0))
     assert 0.46 <= found["lr"] <= 0.5, "an algorithm's default is clipped first"
     assert all(set(values) == {MIDDLE[name]} for name, values in drawn(MIDDLE, 0.0, 0.0).items())
-
-
-def test_a_dimension_more_moves_no_other_ones_draw() -> None:
-    two = {"lr": DIMENSIONS["lr"], "epochs": DIMENSIONS["epochs"]}
-    three = {**two, "dropout": DIMENSIONS["dropout"]}
-    for seed in range(20):
-        few, many = (perturb_config(some, MIDDLE, 0.1, 0.3, np.random.default_rng(seed)) for some in (two, three))
-        assert few == {name: many[name] for name in two}
-
-
-def test_inside_moves_values_into_the_ball() -> None:
-    space = {"lr": Float(0.1, 0.2), "epochs": Int(2, 4), "batch_size": Choice([16, 32]), "act": Choice(["relu"])}
-    base = {"lr": 0.15, "epochs": 3, "batch_size": 32, "act": "relu"}
-    found = clip_to_ball(space, {"lr": 0.9, "epochs": 5, "batch_size": 128, "act": "tanh"}, base)
-    assert found == {"lr": 0.2, "epochs": 4, "batch_size": 32, "act": "relu"}
-    named = {"size": Choice(["m", "l"], ordered=True)}  # neighbours, but none that a number is near to
-    assert clip_to_ball(named, {"size": "s"}, {"size": "m"}) == {"size": "m"}
 
 
 @pytest.mark.parametrize(

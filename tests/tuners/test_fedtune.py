@@ -175,20 +175,6 @@ def test_one_bad_candidate_of_one_client() -> None:
     assert (found[0] - found[1])[[0, 2, 3]].abs().max() < 0.1
 
 
-def test_a_hundred_clients_and_thirty_candidates() -> None:
-    """The buffer keeps as many models as it is told to, whatever has come."""
-    space = SearchSpace(
-        client={"lr": Choice([0.1 / 2**n for n in range(5)]), "momentum": Choice([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])}
-    )
-    tuner = FedTune(space, capacity=1)
-    fed, _ = run(tuner, 2, data=toy_data(clients=100, examples=1000))
-    assert tuner.probabilities.shape == (100, 30)
-    assert tuner.probabilities.sum(1) == pytest.approx(torch.ones(100, dtype=torch.float64))
-    (saved,) = tuner.state_dict()["arms"].values()
-    assert len(saved["buffer"]["models"]) == 1, "two joint configurations came, and one is kept"
-    assert len(fed.result.configs) == 3000
-
-
 class Sick(ToyModule):
     """Gives infinite outputs at a mark and a high rate."""
 

@@ -69,17 +69,3 @@ def test_the_least_recently_used_goes(policy: Any) -> None:
     assert len(buffer.state_dict()["models"]) == 2
     other = START if policy == "joint" else 3  # both kept ones differ in two clients: the latest
     assert [fetched(buffer, arm, key) for key in [(0, 0), (7, 7), (5, 5)]] == [2, 3, other]
-
-
-def test_entries_share_no_tensor_with_the_arm_or_each_other() -> None:
-    buffer, arm = filled("joint", 9, (0,), (1,))
-    for key in [(0,), (1,), (2,)]:
-        buffer.fetch(arm, key)
-        buffer.store(arm, key)
-    model = {"weights": arm.weights, "buffers": arm.buffers, "optimizer": arm.optimizer.state_dict()}
-    owned = [*tensors(buffer.state_dict()), *tensors(model)]
-    places = [tensor.data_ptr() for tensor in owned]
-    assert len(places) == len(set(places)) == 5 * 3, "three entries, the initial model and the arm, three tensors each"
-    with torch.no_grad():
-        arm.weights[0].fill_(99)
-    assert fetched(buffer, arm, (1,)) == 1

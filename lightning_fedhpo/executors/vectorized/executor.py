@@ -20,8 +20,6 @@ from lightning_fedhpo.executors.vectorized.programs import first_line
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
-CHANGES_TOLD = 10
-"""Rounds in a row before which a module was changed, after which a warning says so."""
 _OF_LIGHTNING = frozenset(vars(LightningModule())) - {"training"}
 
 
@@ -33,7 +31,7 @@ class VectorizedExecutor(Executor):
     def __init__(self, batched: BatchedJobs) -> None:
         self.batched = batched
         self.vectorized_matches = True
-        self._stale, self._changes = False, 0
+        self._stale = False
         self._stamp = stamp_of(self.sequential)
 
     @property
@@ -51,7 +49,8 @@ class VectorizedExecutor(Executor):
             return
         self.sequential.clean(context.round)
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        self._notice_changes()
+        stamp = stamp_of(self.sequential)
+        self._stale, self._stamp = self._stale or stamp != self._stamp, stamp
         waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
         together = bool(self.vectorized_matches) and not self._trains_others()
@@ -74,17 +73,6 @@ class VectorizedExecutor(Executor):
             for result in results:
                 yield result
                 result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
-
-    def _notice_changes(self) -> None:
-        stamp = stamp_of(self.sequential)
-        self._changes = self._changes + 1 if stamp != self._stamp else 0
-        self._stale = self._stale or stamp != self._stamp
-        self._stamp = stamp
-        if self._changes == CHANGES_TOLD:
-            rank_zero_warn(
-                "executor: the module, or the algorithm, changes before every round, and its step is traced anew each "
-                "time. Keep what steps do not read in a callback."
-            )
 
     def _trains_others(self) -> bool:
         """Whether other parameters train than when the run began: the sequential executor raises an error then."""

@@ -102,18 +102,3 @@ def test_a_difference_that_rounding_makes_too_proves_nothing(monkeypatch: pytest
     """Below the last digits, a job is as far from itself when its first weights are nudged."""
     change = Changes(lambda module, number: monkeypatch.setattr(equivalence, "TOLERANCE", 1e-12))
     assert is_vectorized(run(PLAIN, Net(), change, rounds=3))
-
-
-def test_the_compared_job_is_a_function_of_seed_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[int, list[int]]] = []
-    compare = equivalence.compare
-
-    def notes(batched: Any, early: Any, final: Any, arms: Any, context: Any, slack: float = 1.0) -> bool:
-        compared.append((context.round, [result.job.client for result in early.values()]))
-        return compare(batched, early, final, arms, context, slack)
-
-    monkeypatch.setattr("lightning_fedhpo.executors.vectorized.executor.compare", notes)
-    for _ in range(2):
-        run(PLAIN, Net(), rounds=6)
-    assert [number for number, _ in compared] == [1, 2, 4] * 2
-    assert compared[:3] == compared[3:]

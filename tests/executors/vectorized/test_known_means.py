@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
@@ -19,24 +19,19 @@ Loss = Callable[[Tensor, Tensor, Any], Tensor]
 
 KNOWN: dict[str, Loss] = {
     "cross entropy": lambda z, y, m: functional.cross_entropy(z, y),
-    "a criterion": lambda z, y, m: nn.CrossEntropyLoss(label_smoothing=0.1)(z, y),
-    "nll, scaled": lambda z, y, m: 0.5 * functional.nll_loss(z.log_softmax(1), y) / 3,
     "a penalty": lambda z, y, m: functional.cross_entropy(z, y) + 0.01 * sum(p.square().sum() for p in m.parameters()),
     "two means": lambda z, y, m: functional.mse_loss(z[:, 0], y.float()) - z.abs().mean(),
     "by hand": lambda z, y, m: functional.cross_entropy(z, y, reduction="none").mean(),
-    "mean of rows": lambda z, y, m: (z - z.mean(1, keepdim=True)).square().sum(1).mean(dim=0),
     "binary": lambda z, y, m: functional.binary_cross_entropy_with_logits(z[:, 0], (y > 0).float()),
     "divergence": lambda z, y, m: functional.kl_div(z.log_softmax(1), z.detach().softmax(1), reduction="batchmean"),
 }
 UNKNOWN: dict[str, Loss] = {
     "a sum": lambda z, y, m: functional.cross_entropy(z, y, reduction="sum"),
-    "sum over count": lambda z, y, m: functional.cross_entropy(z, y, reduction="sum") / len(y),
     "weighed classes": lambda z, y, m: functional.cross_entropy(z, y, weight=torch.tensor([1.0, 2.0, 3.0])),
     "left out": lambda z, y, m: functional.cross_entropy(z, y, ignore_index=2),
     "flooding": lambda z, y, m: (functional.cross_entropy(z, y) - 0.3).abs() + 0.3,
     "a root": lambda z, y, m: functional.mse_loss(z[:, 0], y.float()).sqrt(),
     "its inverse": lambda z, y, m: 1.0 / z.square().mean(),
-    "a product of means": lambda z, y, m: z.mean() * z.square().mean(),
     "normalised": lambda z, y, m: functional.cross_entropy(z - z.mean(0), y),
     "the largest": lambda z, y, m: functional.cross_entropy(z, y, reduction="none").max(),
 }

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Algorithm, Choice, FedEx, FedProx, Float, Int, RandomSearch, SearchSpace
-from tests.executors.toys import Net, clients, loss, pictures
+from tests.executors.toys import Net, loss, pictures
 
 SPACE = SearchSpace(
     client={
@@ -145,11 +145,6 @@ CASES: dict[str, Case] = {
     "groups": lambda: (Net(optimizer=groups), [tuned(lr=Float(0.01, 0.3), momentum=Float(0.0, 0.9))], {}),
     "attributes": lambda: (Smooths(), [tuned(module__scale=Float(0.5, 2.0), module__smoothing=Float(0.0, 0.5))], {}),
     "slopes and a number": lambda: (of(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3), nn.PReLU(3), Scaled()), [], {}),
-    "slopes, alike": lambda: (
-        of(nn.Linear(6, 8), nn.PReLU(), nn.Linear(8, 3)),
-        [],
-        {"cohort": 8, "data": clients(batch_size=3)},
-    ),
     "attention": lambda: (of(nn.Unflatten(1, (2, 3)), attention(), nn.Flatten(), nn.Linear(6, 3)), [], {}),
     "images": lambda: (of(*images()), [RandomSearch(SPACE, budget=6, max_rounds=1)], {}),
     "pictures": lambda: (convolutions(), [], {"data": pictures()}),

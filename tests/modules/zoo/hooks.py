@@ -192,8 +192,6 @@ CASES = {
     "callback_step": Case(Plain, callbacks=lambda: [ScalesGradients()], bare=False),
     "clip_value": Case(Plain, trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}, bare=False),
     "accumulation_skips": Case(ReturnsDict, trainer={"accumulate_grad_batches": 2}, bare=False),
-    "scheduler_accumulated": Case(SchedulerStep, trainer={"accumulate_grad_batches": 3}, bare=False),
     "bf16_mixed": Case(Plain, trainer={"precision": "bf16-mixed"}, bare=False),
-    "profiler": Case(Plain, trainer={"profiler": "simple"}, bare=False),
     "limited": Case(Plain, trainer={"limit_train_batches": 0.5}),
 }

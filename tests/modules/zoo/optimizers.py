@@ -30,14 +30,6 @@ def sgd(module: Plain) -> SGD:
     return SGD(module.parameters(), lr=0.2, momentum=0.5)
 
 
-def every_second_epoch(module: Plain) -> Any:
-    optimizer = sgd(module)
-    return {
-        "optimizer": optimizer,
-        "lr_scheduler": {"scheduler": schedules.ExponentialLR(optimizer, 0.5), "frequency": 2},
-    }
-
-
 def two_groups(module: Plain) -> AdamW:
     first, last = list(module.net[0].parameters()), list(module.net[2].parameters())
     return AdamW([{"params": first, "lr": 0.01, "weight_decay": 0.1}, {"params": last}], lr=0.03)
@@ -156,16 +148,13 @@ class Gan(Plain):
 
 CASES = {
     "sgd": Case(Plain, bare=True),
-    "adam": Case(configured(lambda module: Adam(module.parameters(), lr=0.02)), bare=True),
     "adamw_groups": Case(configured(two_groups), bare=True),
     "adagrad": Case(configured(lambda module: torch.optim.Adagrad(module.parameters(), lr=0.05)), bare=True),
     "lookahead": Case(configured(lambda module: Lookahead(Adam(module.parameters(), lr=0.02))), bare=False),
     "tensor_rate": Case(configured(tensor_rate), bare=True),
     "lbfgs": Case(configured(lambda module: torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=4)), bare=False),
     "list_of_dicts": Case(configured(list_of_dicts)),
-    "epoch_frequency": Case(configured(every_second_epoch), epochs=5),
     "one_cycle": Case(configured(one_cycle)),
-    "one_cycle_accumulated": Case(configured(one_cycle), trainer={"accumulate_grad_batches": 3}),
     "plateau": Case(configured(plateau), epochs=4),
     "manual": Case(Manual, bare=False),
     "gan": Case(Gan, bare=False),

@@ -19,8 +19,6 @@ POOLS = {
     "overlapping": lambda x: functional.max_pool2d(x, 3, stride=2, padding=1),
     "dilated": lambda x: torch.max_pool2d(x, (2, 3), (1, 2), (0, 1), (2, 1)),
     "ceil": lambda x: functional.max_pool2d(x, 2, ceil_mode=True),
-    "stride list of one": lambda x: functional.max_pool2d(x, [2], [3]),
-    "image without a batch": lambda x: functional.max_pool2d(x[0], 2),
 }
 
 
@@ -56,13 +54,6 @@ def test_lanes_come_out_as_images_one_after_another(pool: Any) -> None:
         assert torch.allclose(ours, leaf.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_indices_are_left_to_torch() -> None:
-    image = inputs()[1][0]
-    with VmapShims():
-        pooled, where = functional.max_pool2d(image, 2, return_indices=True)
-    assert pooled.shape == where.shape == (5, 3, 4, 5)
-
-
 def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
     graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2)), inputs())
     clones = [node.meta["val"].shape for node in graph.graph.nodes if str(node.target) == "aten.clone.default"]
@@ -73,13 +64,3 @@ def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
     assert names.count("aten.max_pool2d_with_indices.default") == 1
     convolved = [node.meta["val"] for node in graph.graph.nodes if str(node.target) == "aten.convolution.default"]
     assert all(one.is_contiguous(memory_format=torch.channels_last) for one in convolved)
-
-
-def test_what_pooling_sends_back_has_channels_innermost_already() -> None:
-    def flat(weight: Tensor, image: Tensor, pool: Any) -> Tensor:
-        return (pool(functional.conv2d(image[None], weight)).flatten() ** 2).sum()
-
-    graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2), flat), inputs()).graph
-    back = [node for node in graph.nodes if str(node.target) == "aten.max_pool2d_with_indices_backward.default"]
-    assert len(back) == 1
-    assert all(one.meta["val"].is_contiguous(memory_format=torch.channels_last) for one in back[0].args[:2])
