@@ -16,7 +16,7 @@ from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.executors.settings import Setting
-from lightning_fedhpo.run import divergence, identity, machine
+from lightning_fedhpo.run import divergence, identity, machine, result_text
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
@@ -194,8 +194,9 @@ class FederatedLoop(RunHooks):
         records.warn_of_dropped(self._context.round, len(self._jobs))
         took_part = arms.live
         if arms.retrained is None:
-            for arm in session.search.end(arms, self._context):
+            for arm in (eliminated := session.search.end(arms, self._context)):
                 arm.eliminate(arm.rounds)
+            result_text.tell_eliminated(session, eliminated)
             session.tuner.evolve(arms.live, self._context)
         for arm in took_part:
             records.figures_of(arm, session.tuner_of(arm).figures(arm))
@@ -249,6 +250,7 @@ class FederatedLoop(RunHooks):
         """Leave the best arm's model and hyperparameters in the module."""
         if self.session.has_arms:
             self._log.end()
+            result_text.tell_found(self.result)
             self.session.deploy()
 
     # ------------------------------------------------------------------ what users see

@@ -9,8 +9,9 @@ from typing import Any
 from lightning_fedhpo.plots.arm_scores import rungs
 from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, look
 from lightning_fedhpo.plots.figure import Figure
-from lightning_fedhpo.plots.hover_texts import config_text, varying
+from lightning_fedhpo.plots.hover_texts import varying
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.run.result_text import config_text
 
 _PROBABILITY = re.compile(r"(?P<tuner>\w+)/prob/(?P<config>.+)")
 

@@ -9,8 +9,8 @@ import numpy as np
 from lightning_fedhpo.plots.beliefs import rounds_of
 from lightning_fedhpo.plots.chart import Cells, Chart
 from lightning_fedhpo.plots.figure import Figure
-from lightning_fedhpo.plots.hover_texts import config_text, value_text
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.run.result_text import config_text, value_text
 
 _NO_HYPERPARAMETERS = ("arm", "client", "config", "probability", "argmax", "credit")
 

@@ -65,7 +65,7 @@ def client_labels(run: RunData) -> Chart:
         counts = np.array([row[label] for row in rows])
         name = label.removeprefix(_LABEL)
         hover = [f"client {row['client']}\nlabel {name}: {count}" for row, count in zip(rows, counts, strict=True)]
-        shown = name if len(labels) <= _NAMED else ""
+        shown = f"label {name}" if len(labels) <= _NAMED else ""
         colour = _shade(place, len(labels))
         marks.append(Bars(places, counts.tolist(), starts.tolist(), shown, colour, thickness=1.0, hover=hover))
         starts = starts + counts

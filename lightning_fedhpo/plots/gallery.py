@@ -42,7 +42,7 @@ OVERVIEW = (
     ("arms",),
     ("probabilities", "lineage", "client_choices", "spending"),
     ("parallel_coordinates", "trajectory", "credits", "entropy"),
-    ("clients", "client_sizes"),
+    ("clients", "importance", "client_labels", "client_sizes"),
 )
 """For each place of the overview the figures that may be there: the first that the run has."""
 

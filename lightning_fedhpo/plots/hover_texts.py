@@ -1,27 +1,11 @@
-"""Short texts for values, configurations and arms."""
+"""Short texts for arms, and which hyperparameters tell configurations apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-
-def value_text(value: Any) -> str:
-    """Return a value in three digits.
-
-    >>> value_text(0.012345), value_text(128), value_text(1e-5), value_text("adam")
-    ('0.0123', '128', '1e-05', 'adam')
-    """
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def config_text(config: Mapping[str, Any], between: str = ", ") -> str:
-    """Return a configuration by names and values.
-
-    >>> config_text({"lr": 0.1, "epochs": 2})
-    'lr 0.1, epochs 2'
-    """
-    return between.join(f"{name} {value_text(value)}" for name, value in config.items())
+from lightning_fedhpo.run.result_text import config_text
 
 
 def varying(configs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -28,8 +28,9 @@ from lightning_fedhpo.plots.chart import (
     Rules,
 )  # fmt: skip
 from lightning_fedhpo.plots.figure import Figure
-from lightning_fedhpo.plots.hover_texts import config_text, value_text, varying
+from lightning_fedhpo.plots.hover_texts import varying
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.run.result_text import config_text, value_text
 
 FEWEST = 8
 """Trials below which nothing is said about importance."""

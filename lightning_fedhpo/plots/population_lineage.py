@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points, look
 from lightning_fedhpo.plots.figure import Figure
-from lightning_fedhpo.plots.hover_texts import value_text
 from lightning_fedhpo.plots.hyperparameter_effects import is_number, is_wide, scaled
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.run.result_text import value_text
 
 
 @Figure

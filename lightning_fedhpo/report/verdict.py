@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_fedhpo.plots.hover_texts import config_text
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report.words import number
+from lightning_fedhpo.run.result_text import config_text
 
 LAST = 10
 """The most rounds in which the best arm and the runner-up are compared."""

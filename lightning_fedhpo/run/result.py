@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.run import result_text
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.run.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.tuners.base import Tuner
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
     from lightning_fedhpo.setup.session import Session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The outcome of a run, complete after every round.
 
@@ -54,6 +58,40 @@ class Result:
     tables: dict[str, Table]
     monitor: str | None
     mode: Literal["min", "max"]
+
+    def __repr__(self) -> str:
+        return result_text.text(self)
+
+    def _repr_html_(self) -> str:
+        return result_text.html(self)
+
+    def plot(self) -> Figure:
+        """Draw the most telling figures of this run side by side; :mod:`lightning_fedhpo.plots` has all of them."""
+        from lightning_fedhpo import plots  # late: it reads results
+
+        return plots.overview(self)
+
+    def to_pandas(self) -> dict[str, DataFrame]:
+        """Return ``{"history": ..., "jobs": ..., "arms": ...}`` as pandas' DataFrames.
+
+        An arm's row has its hyperparameters as ``client/<name>`` and ``server/<name>``, and its last score.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ModuleNotFoundError("`to_pandas` needs pandas: pip install pandas.") from error
+        arms = [
+            {
+                "arm": arm["index"],
+                **{f"{side}/{name}": value for side in ("client", "server") for name, value in arm[side].items()},
+                "rounds": arm["rounds"],
+                "score": arm["scores"][-1] if arm["scores"] else None,
+                "eliminated_at": arm["eliminated_at"],
+            }
+            for arm in self.arms
+        ]
+        tables = {"history": self.history.to_dict(), "jobs": self.jobs.to_dict(), "arms": arms}
+        return {name: DataFrame(table) for name, table in tables.items()}
 
     @property
     def trajectory(self) -> Trajectory:

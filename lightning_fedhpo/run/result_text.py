@@ -1,0 +1,99 @@
+"""A result in words: its repr, a table for notebooks, and what a run says of itself while it goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.run.arm import Arm
+    from lightning_fedhpo.run.result import Result
+    from lightning_fedhpo.setup.session import Session
+
+LOGGER = logging.getLogger("lightning_fedhpo")
+LOGGER.setLevel(logging.INFO)
+if (
+    not logging.getLogger().hasHandlers()
+):  # a script that has not set up logging sees the lines, as with Lightning's own
+    LOGGER.addHandler(logging.StreamHandler())
+    LOGGER.propagate = False
+
+
+def value_text(value: Any) -> str:
+    """Return a value in three digits.
+
+    >>> value_text(0.012345), value_text(128), value_text(1e-5), value_text("adam")
+    ('0.0123', '128', '1e-05', 'adam')
+    """
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def config_text(config: Mapping[str, Any], between: str = ", ") -> str:
+    """Return a configuration by names and values.
+
+    >>> config_text({"lr": 0.1, "epochs": 2})
+    'lr 0.1, epochs 2'
+    """
+    return between.join(f"{name} {value_text(value)}" for name, value in config.items())
+
+
+def described(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what a result says of itself: a word, and a line."""
+    arm = result.arms[result.best_arm]
+    score = "no score" if result.score is None else f"{result.monitor} {result.score:.4g}"
+    anew = ", trained anew" if result.best_arm != result.best_searched else ""
+    yield "best", f"arm {result.best_arm} of {len(result.arms)}{anew}: {score} after {arm['rounds']} rounds"
+    for side in ("client", "server"):
+        if values := result.best[side]:
+            yield side, config_text(values)
+    if "clients" in result.best:
+        yield "clients", f"a configuration for each of {len(result.best['clients'])}, in .best['clients']"
+    counts = {**result.ledger, **({} if result.retraining is None else {"retraining": result.retraining["rounds"]})}
+    shown = ("rounds", "client_updates", "local_steps", "retraining")
+    yield "spent", ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in shown if name in counts)
+
+
+def text(result: Result) -> str:
+    """Return a few lines."""
+    return "\n".join(["Result", *(f"  {word:<9}{line}" for word, line in described(result))])
+
+
+def html(result: Result) -> str:
+    """Return a small table for notebooks."""
+    cell = '<td style="text-align: left">{}</td>'
+    rows = (f"<tr>{cell.format(escape(word))}{cell.format(escape(line))}</tr>" for word, line in described(result))
+    return f"<table>{''.join(rows)}</table>"
+
+
+@rank_zero_only
+def tell_eliminated(session: Session, eliminated: Sequence[Arm]) -> None:
+    """Log which arms a round has taken out, and which one is the best so far."""
+    if not eliminated:
+        return
+    best, live = session.arms.best, len(session.arms.live)
+    numbers = ", ".join(str(arm.index) for arm in eliminated[:10]) + (", ..." if len(eliminated) > 10 else "")
+    LOGGER.info(
+        f"After {eliminated[0].rounds} rounds {len(eliminated)} of {len(eliminated) + live} arms were eliminated "
+        f"({numbers}); the best is arm {best.index} with {session.options.monitor} {best.scores[-1]:.4g}."
+    )
+
+
+@rank_zero_only
+def tell_found(result: Result) -> None:
+    """Log what a run has found and spent."""
+    line = "; ".join(f"{word} {line}" for word, line in described(result))
+    LOGGER.info(f"{line[0].upper()}{line[1:]}.")
+    if torch.initial_seed() > _LARGEST_SEED:
+        LOGGER.info(
+            "Nobody has seeded torch: if the module's weights were drawn at random, the next run starts from others "
+            "and may find something else. Call lightning.seed_everything(...) before the module is made."
+        )
+
+
+_LARGEST_SEED = 2**32
+"""What torch draws for itself where nobody seeds it has up to 53 bits; seeds that people choose are small."""
