@@ -19,7 +19,7 @@ from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.arguments import number, shown
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
-from lightning_fedhpo.testing import toy_data, toy_tensors
+from lightning_fedhpo.testing import toy_tensors
 from lightning_fedhpo.tuners import FedEx, Fixed
 
 SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
@@ -77,24 +77,17 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     ("make", "error", "message"),
     [
         (lambda: FederatedLoop(verify="no"), TypeError, "`verify` must be true or false, got 'no'"),
-        (lambda: FederatedLoop(cohort=0), ValueError, "`cohort` must be at least 1, got 0"),
         (lambda: FederatedLoop(mode="mean"), ValueError, "`mode` must be one of 'min', 'max', got 'mean'"),
         (lambda: FederatedLoop(monitor=None, target="global"), ValueError, "monitor=None"),
-        (lambda: FederatedLoop(epochs=10**9), ValueError, "`epochs` must be at most 10000, got 1000000000"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
         (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping or None, got \[1\]"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
-        (lambda: FedEx(SPACE, configs=10**6), ValueError, "`configs` must be at most 10000, got 1000000"),
-        (lambda: SuccessiveHalving(SPACE, eliminations=100_000), ValueError, "`eliminations` must be at most 20"),
         (lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6), ValueError, "at most 100000 arms, got 1000000 with"),
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
-        (lambda: FedAvg(lr=math.inf), ValueError, "the server's `lr` must be finite, got inf"),
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
-        (lambda: models.MLP(momentum=1.5), ValueError, r"`momentum` must be in \[0, 1\), got 1.5"),
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
         (lambda: data.synthetic_classification(10**9), ValueError, "at most 1000000000 numbers.*clients=1000000000"),
-        (lambda: toy_data(server_fraction=1), ValueError, r"`server_fraction` must be in \[0, 1\), got 1"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
         (lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"), TypeError, "`collate_fn` must be a f"),
     ],

@@ -111,16 +111,6 @@ def dense(arrays: Sequence[NDArray[Any]]) -> tuple[list[Ints], NDArray[Any]]:
     [[1, 0], [2, 1]]
     """
     total = sum(len(a) for a in arrays)
-    if total and all(a.dtype.kind in "iub" for a in arrays):
-        low = min(int(a.min()) for a in arrays if len(a))
-        span = max(int(a.max()) for a in arrays if len(a)) - low + 1
-        if span <= 4 * total + 1024:  # a table is faster than a sort, and smaller
-            present = np.zeros(span, dtype=bool)
-            shifted = [np.subtract(a, low, dtype=np.int64) for a in arrays]
-            for s in shifted:
-                present[s] = True
-            number = (np.cumsum(present) - 1).astype(index_type(total))
-            return [number[s] for s in shifted], np.flatnonzero(present) + low
     names, numbers = np.unique(np.concatenate(arrays), return_inverse=True)
     ends = np.cumsum([len(a) for a in arrays])[:-1]
     return list(np.split(numbers.astype(index_type(total)), ends)), names

@@ -6,7 +6,6 @@ import math
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +13,6 @@ from lightning_fedhpo import (
     BayesianSearch,
     Choice,
     FedAvg,
-    Fixed,
     Float,
     Hyperband,
     Int,
@@ -49,23 +47,6 @@ def studies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     create = optuna.create_study
     monkeypatch.setattr(optuna, "create_study", lambda **options: made.append(create(**options)) or made[-1])
     return made
-
-
-def test_gaussian_processes_beat_random_draws_on_a_quadratic() -> None:
-    """The loss (log10(lr) + 2.3)^2 has its least, 0, at lr = 10^-2.3."""
-    rates = {"lr": Float(1e-4, 1.0, log=True)}
-
-    def loss(point: Any) -> float:
-        return (math.log10(point["lr"]) + 2.3) ** 2
-
-    for seed in range(2):
-        tried: list[Any] = []
-        for number in range(12):
-            (point,) = ask(rates, tried, 1, sampler="gp", startup=5, seed=100 * seed + number)
-            tried.append((point, loss(point)))
-        draw = np.random.default_rng(seed)
-        drawn = min(loss({"lr": rates["lr"].sample(draw)}) for _ in range(12))
-        assert min(value for _, value in tried) < drawn / 2, seed
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
@@ -106,14 +87,6 @@ def test_it_is_told_every_arms_last_score_as_a_loss(studies: list[Any]) -> None:
         size = [4, 8].index(arm["client"]["batch_size"])
         own = {"server/lr": arm["server"]["lr"], "client/lr": arm["client"]["lr"], "client/batch_size": size}
         assert trial.params == pytest.approx(own, rel=1e-12)
-
-
-def test_what_a_tuner_sets_is_not_asked(studies: list[Any]) -> None:
-    search = BayesianSearch(SPACE, budget=3, max_rounds=1)
-    fed, _, _ = toy_run(search.rounds, search, Fixed(client={"batch_size": 8}, server={"lr": 0.7}))
-    assert all(trial.params.keys() == {"client/lr"} for study in studies for trial in study.trials)
-    assert all(arm["server"]["lr"] == 0.7 for arm in fed.result.arms)
-    assert set(fed.result.jobs["batch_size"]) == {8}
 
 
 def test_each_client_is_asked_for_where_it_is_per_client(studies: list[Any]) -> None:

@@ -8,7 +8,6 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from lightning_fedhpo.executors.vectorized.graph import trace
-from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.fx_ops import name_of
 
 
@@ -122,20 +121,3 @@ def test_a_held_column_that_is_written_to_is_not_known():
 
     given = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 2, 0])]
     assert torch.equal(traced(function, given, held=[0])(*given)[0], function(*given)[0])
-
-
-def test_the_functions_that_python_calls_fastest_give_the_same_bits():
-    given = inputs()
-
-    def updated(*inputs):
-        (gradient,) = step(*inputs)
-        inputs[0].mul_(0.9).add_(gradient).addcmul_(gradient, gradient, value=-0.5)
-        return [torch.where(gradient > 0, gradient, -gradient).sum([1, 2], True).squeeze([1, 2])]
-
-    plain = traced(updated, given, [2])
-    fast = native(plain)
-    aten = [node for node in fast.graph.nodes if name_of(node) and isinstance(node.target, torch._ops.OpOverload)]
-    assert len(aten) < len(names(plain)) / 4, "most are called so"
-    one, other = [tensor.clone() for tensor in given], [tensor.clone() for tensor in given]
-    assert torch.equal(plain(*one)[0], fast(*other)[0])
-    assert torch.equal(one[0], other[0]) and not torch.equal(one[0], given[0])
