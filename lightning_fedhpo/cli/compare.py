@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_fedhpo.cli.missing import missing
+from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
+from lightning_fedhpo.report.comparison import metrics_of, tests_at, values_of
 from lightning_fedhpo.run.table import Table
 
 
@@ -25,27 +27,18 @@ def table_of(runs: Sequence[SweepRun], budget: int | None = None, metrics: Seque
     They are compared at `budget` rounds spent, by default at what the shortest run has spent. `metrics` are the tested
     figures to show, by default all.
     """
-    limit = min(run.spent for run in runs) if budget is None else budget
-    groups: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
-    for run in runs:
-        tests = run.tests
-        test = next((test for test in reversed(tests) if test[0] <= limit), None)
-        if test is None:
-            rule = f"run {run.label!r} (seed {run.seed}) has no test within {limit} rounds"
-            first = tests[0][0] if tests else "none"
-            raise ValueError(f"{rule}; its first is at {first}: raise the budget or set fed.evaluate_at.")
-        groups.setdefault(run.label, []).append(test)
-    known = list(dict.fromkeys(name for tested in groups.values() for _, values in tested for name in values))
+    tests = tests_at(runs, budget)
+    known = metrics_of(tests)
     unknown = [name for name in metrics if name not in known]
     if unknown:
         raise ValueError(f"no run was tested for {', '.join(unknown)}: there are {', '.join(known)}.")
     table = Table()
-    for label, tested in groups.items():
-        spent = sorted({rounds for rounds, _ in tested})
+    for label, tested in tests.items():
+        spent = sorted({one.rounds for one in tested})
         rounds = spent[0] if len(spent) == 1 else f"{spent[0]}-{spent[-1]}"
         row: dict[str, float | int | str | None] = {"run": label, "seeds": len(tested), "rounds": rounds}
         for name in metrics or known:
-            values = [values[name] for _, values in tested if name in values]
+            values = values_of(tested, name)
             row[name] = statistics.fmean(values) if values else None
             row[f"{name} std"] = statistics.stdev(values) if len(values) > 1 else None
         table.append(row)
@@ -83,4 +76,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(printed(table), *missing(given.folder), sep="\n")
     if given.csv:
         table.to_csv(given.csv)
+    print(report_line(given.folder.absolute(), given.budget))
     return 0

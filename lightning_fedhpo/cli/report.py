@@ -10,21 +10,25 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.report.run_report import write_run_report
+from lightning_fedhpo.report.sweep_report import write_sweep_report
 
 
-def write_report(folder: Path) -> Path:
-    """Write ``report.html`` into the folder of a run, or of a sweep, and return its path."""
+def write_report(folder: Path, budget: int | None = None) -> Path:
+    """Write ``report.html`` into the folder of a run, or of a sweep that is compared at a budget; return its path."""
+    if not (folder / "summary.json").is_file() and any(folder.rglob("summary.json")):
+        return write_sweep_report(folder, missing(folder), budget)
     record = folder / RUN
     command = shlex.join(["fedhpo", *arguments_of(OmegaConf.load(record).hydra)]) if record.is_file() else None
     return write_run_report(folder, command)
 
 
-def report_line(folder: Path) -> str:
+def report_line(folder: Path, budget: int | None = None) -> str:
     """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything."""
     try:
-        return f"Report: {write_report(folder)}"
+        return f"Report: {write_report(folder, budget)}"
     except Exception as error:  # what the report is about is done, and its files are whole
         return f"There is no report: {error}"
 

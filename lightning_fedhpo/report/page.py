@@ -38,6 +38,7 @@ table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tab
 th, td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
 tbody tr { border-top: 1px solid var(--line); }
+a { color: var(--accent); }
 pre { overflow-x: auto; margin: 0.5rem 0; padding: 0.75rem; border: 1px solid var(--line); border-radius: 6px;
   font-size: 0.85rem; line-height: 1.4; }
 summary { cursor: pointer; font-weight: 600; }
@@ -155,6 +156,16 @@ def _cell(text: str) -> str:
 def code(text: str) -> str:
     """Return a block of code."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def links(targets: Iterable[tuple[str, str | None]]) -> str:
+    """Return a list of links by text and address; without an address there is only the text.
+
+    >>> links([("a < b", "0/report.html"), ("c", None)])
+    '<ul><li><a href="0/report.html">a &lt; b</a></li><li>c</li></ul>'
+    """
+    items = (f'<a href="{escape(to)}">{escape(text)}</a>' if to else escape(text) for text, to in targets)
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
 
 
 def details(title: str, *body: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_fedhpo.plots.run_data import RunData
-from lightning_fedhpo.report.words import number
+from lightning_fedhpo.report.words import number, rough
 from lightning_fedhpo.run.result_text import config_text
 
 LAST = 10
@@ -113,12 +113,10 @@ def _against_the_runner_up(run: RunData) -> Iterator[str]:
         return
     rounds = len(found.gaps)
     where = f"In the last {rounds} rounds that both lived" if rounds > 1 else "In the only round that both lived"
-    error = f" ± {rough(found.error)}" if rounds > 1 else ""
-    gap = f"{where}, arm {found.best} was ahead of the runner-up, arm {found.other}, by {rough(found.mean)}{error}"
-    if found.clear:
-        yield f"{gap} (standard error): a clear lead."
-    else:
-        yield f"{gap}: within the noise. Another seed may choose another arm."
+    error = f" ± {rough(found.error)} (standard error)" if rounds > 1 else ""
+    side = "ahead of" if found.mean >= 0 else "behind"
+    gap = f"{where}, arm {found.best} was {side} the runner-up, arm {found.other}, by {rough(abs(found.mean))}{error}"
+    yield f"{gap}: {'a clear lead.' if found.clear else 'within the noise. Another seed may choose another arm.'}"
 
 
 def _of_the_tuner(run: RunData) -> Iterator[str]:
@@ -193,12 +191,3 @@ def _with_spread(test: Mapping[str, Any], kind: str, name: str) -> str:
     spread = test["distribution"][kind].get(name)
     clients = f"\n{rough(spread['p10'])} to {rough(spread['p90'])}" if spread else ""
     return number(test[kind].get(name)) + clients
-
-
-def rough(value: float) -> str:
-    """Return a number with two digits, for spreads and errors.
-
-    >>> rough(0.03489), rough(1.144)
-    ('0.035', '1.1')
-    """
-    return f"{value:.2g}"

@@ -27,6 +27,15 @@ def number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def rough(value: float) -> str:
+    """Return a number with two digits, for spreads and errors.
+
+    >>> rough(0.03489), rough(1.144)
+    ('0.035', '1.1')
+    """
+    return f"{value:.2g}"
+
+
 def size(count: float) -> str:
     """Return a number of bytes with a unit.
 

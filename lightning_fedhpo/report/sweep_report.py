@@ -1,0 +1,131 @@
+"""The report of a sweep: ``report.html`` above its runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lightning_fedhpo.plots.budget_curves import SCORE, error_by_budget, interval
+from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
+from lightning_fedhpo.report import page
+from lightning_fedhpo.report.comparison import (
+    Tested,
+    better_when_larger,
+    difference,
+    metrics_of,
+    ranking,
+    tests_at,
+    values_of,
+)
+from lightning_fedhpo.report.plotly_figure import plotly_figure
+from lightning_fedhpo.report.run_report import FILE
+from lightning_fedhpo.report.words import number, rough
+from lightning_fedhpo.run.folders import replacing
+
+Tests = Mapping[str, Sequence[Tested]]
+
+
+def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | None = None) -> Path:
+    """Write the report of the runs below a folder and return its path; `missing` are lines about missing runs."""
+    runs, path = load_sweep(folder), folder / FILE
+    metrics: list[str] = []
+    try:
+        tests = tests_at(runs, budget)
+        metrics = _main_metrics(tests)
+        told = list(_compared(tests, metrics))
+    except ValueError as error:  # a run without a test within the budget
+        told = [page.section("What was found", page.box("Not comparable", page.paragraph(str(error)), warns=True))]
+    if missing:
+        told.append(page.boxes(page.box("Runs that are missing", page.code("\n".join(missing)), warns=True)))
+    labels = {run.label for run in runs}
+    subtitle = f"{number(len(runs))} runs of {number(len(labels))} methods, in {folder}"
+    figures = page.section("Figures", *_figures(runs, metrics))
+    with replacing(path) as file:
+        file.write(page.page("fedhpo: a sweep", subtitle, [*told, figures, _runs(runs, folder)]))
+    return path
+
+
+def _main_metrics(tests: Tests) -> list[str]:
+    """Return the tested figures that methods are ranked by, the first error or else the first figure."""
+    known = metrics_of(tests)
+    metric = next((name for name in known if "error" in name), known[0])
+    return [name for name in (metric, f"{metric}_personalized") if name in known]
+
+
+def _compared(tests: Tests, ranked_by: Sequence[str]) -> Iterator[str]:
+    metrics = metrics_of(tests)
+    spent = sorted({one.rounds for tested in tests.values() for one in tested})
+    rounds = f"{number(spent[0])}" if len(spent) == 1 else f"{number(spent[0])} to {number(spent[-1])}"
+    told = [page.paragraph(verdict(tests, name)) for name in ranked_by]
+    note = (
+        f"Each run is taken at its last test within the budget, after {rounds} rounds of all arms. A cell has the mean "
+        "over seeds with its 95 % interval (Student's t), below it the deviation of single runs."
+    )
+    rows = ([label, str(len(tested)), *(_cell(tested, name) for name in metrics)] for label, tested in tests.items())
+    table = page.table(["method", "seeds", *metrics], rows)
+    yield page.section("What was found", *told, page.box("Methods at equal budget", table, page.paragraph(note, True)))
+    if len(tests) > 1:
+        best = ranking(tests, ranked_by[0])[0]
+        rows = ([label, *_differences(tests, label, best, metrics)] for label in tests if label != best)
+        text = "The means of the differences from the best method, seed by seed: positive means larger than its figure."
+        shown = page.table(["method", *metrics], rows), page.paragraph(text, soft=True)
+        yield page.boxes(page.box(f"Differences from {best}", *shown))
+
+
+def verdict(tests: Tests, metric: str) -> str:
+    """Return which method is the best by a figure, and whether the next one is clearly behind."""
+    best, *others = ranking(tests, metric)
+    extreme = "largest" if better_when_larger(metric) else "smallest"
+    text = f"{best} has the {extreme} {metric}: {_mean(values_of(tests[best], metric))}"
+    gap = difference(tests[others[0]], tests[best], metric) if others else None
+    if gap is None:
+        return f"{text}."
+    seeds = len(gap.gaps)
+    if seeds == 1:
+        return f"{text}. The next is {others[0]}, {rough(abs(gap.mean))} away in the one seed that both have."
+    clear = "a clear difference" if gap.clear else "no clear difference"
+    away = f"{rough(abs(gap.mean))} ± {rough(gap.half)} away"
+    return f"{text}. The next is {others[0]}, {away} in {seeds} common seeds (95 % interval): {clear}."
+
+
+def _differences(tests: Tests, label: str, best: str, metrics: Sequence[str]) -> Iterator[str]:
+    for metric in metrics:
+        gap = difference(tests[label], tests[best], metric)
+        if gap is None:
+            yield "-"
+            continue
+        half = "" if math.isnan(gap.half) else f" ± {rough(gap.half)}"
+        sign = -1 if better_when_larger(metric) else 1
+        worse = sum(sign * one > 0 for one in gap.gaps.values())
+        yield f"{gap.mean:+.3g}{half}\nworse in {worse} of {len(gap.gaps)}"
+
+
+def _cell(tested: Sequence[Tested], metric: str) -> str:
+    values = values_of(tested, metric)
+    if len(values) < 2:
+        return _mean(values)
+    return f"{_mean(values)}\n± {rough(statistics.stdev(values))} a run"
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean, half = interval(values)
+    return number(mean) + ("" if math.isnan(half) else f" ± {rough(half)}")
+
+
+def _figures(runs: Sequence[SweepRun], metrics: Sequence[str]) -> Iterator[str]:
+    on_the_way = all(len(run.tests) > 2 for run in runs)
+    scored = all(any(score is not None for score in run.history["score"]) for run in runs)
+    shown = [*(metrics if on_the_way else ()), *([SCORE] if scored else ())]
+    for metric in shown:
+        chart = error_by_budget.chart(runs, metric=metric)
+        yield page.figure(f"{metric}_by_budget", chart.title, chart.note, plotly_figure(chart))
+
+
+def _runs(runs: Sequence[SweepRun], folder: Path) -> str:
+    rows = [(f"{run.label}, seed {run.seed}", f"{run.folder.relative_to(folder)}/{FILE}") for run in runs]
+    own = [(text, link if (folder / link).is_file() else None) for text, link in rows]
+    return page.section("Runs", page.links(own))
