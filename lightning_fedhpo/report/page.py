@@ -66,7 +66,9 @@ function draw() {
   const touch = matchMedia("(hover: none)").matches, line = colour("--line");
   for (const plot of plots) {
     const text = plot.nextElementSibling.textContent.replaceAll('"#000000"', JSON.stringify(colour("--ink")));
-    const { data, layout } = JSON.parse(text), width = plot.clientWidth, narrow = width < 560;
+    const { data, layout } = JSON.parse(text), ticks = layout.xaxis.ticktext;
+    plot.style.minWidth = ticks ? 60 + 75 * ticks.length + "px" : "";
+    const width = plot.clientWidth, narrow = width < 560;
     const named = [...data, ...layout.shapes].filter(one => one.showlegend);
     let longest = 0, rows = 0;
     for (const one of named) {
@@ -81,7 +83,10 @@ function draw() {
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
       hoverlabel: { bgcolor: colour("--paper"), bordercolor: line, font: { color: colour("--ink") }, align: "left" } });
-    for (const axis of [layout.xaxis, layout.yaxis]) Object.assign(axis, { gridcolor: line, zerolinecolor: line });
+    for (const axis of [layout.xaxis, layout.yaxis]) {
+      Object.assign(axis, { gridcolor: line, zerolinecolor: line });
+      axis.title.text = wrapped(axis.title.text, (narrow ? 250 : 400) / 7).join("<br>");
+    }
     if (touch) layout.dragmode = false;
     Plotly.react(plot, data, layout, { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
       modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] });
@@ -178,5 +183,5 @@ def figure(name: str, title: str, caption: str, drawn: Mapping[str, Any]) -> str
     spec = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<figure id="{escape(name)}"><h3>{escape(title)}</h3><figcaption>{escape(caption)}</figcaption>'
-        f'<div class="plot"></div><script type="application/json">{spec}</script></figure>'
+        f'<div class="scroll"><div class="plot"></div><script type="application/json">{spec}</script></div></figure>'
     )

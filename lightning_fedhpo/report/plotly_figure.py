@@ -19,6 +19,7 @@ CURVE, PIECE, POINTS = 800, 60, 3000
 """The most points of a line, of each piece of a line that nan breaks, and of a cloud of points."""
 
 _SYMBOLS = {"circle": "circle", "square": "square", "diamond": "diamond", "triangle": "triangle-up", "cross": "x"}
+_AROUND_ZERO = [[0, "#5e3c99"], [0.5, "#f7f7f7"], [1, "#e66101"]]
 Trace = dict[str, Any]
 
 
@@ -34,13 +35,16 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     x_axis, y_axis = _axis(chart.x_label, chart.x_log, chart.x_ticks), _axis(chart.y_label, chart.y_log, chart.y_ticks)
     if chart.y_range:
         y_axis["range"] = [math.log10(end) for end in chart.y_range] if chart.y_log else list(chart.y_range)
+    if chart.x_ticks:  # Plotly leaves out a text at the edge
+        pad = 0.05 * (max(chart.x_ticks) - min(chart.x_ticks)) or 0.5
+        x_axis["range"] = [min(chart.x_ticks) - pad, max(chart.x_ticks) + pad]
     layout = {
         "xaxis": x_axis,
         "yaxis": y_axis,
         "shapes": [shape for mark in chart.marks if isinstance(mark, Rules) for shape in _rules(mark)],
         "barmode": "overlay",
         "hovermode": "closest",
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "traceorder": "normal"},
         "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
     }
     return {"data": data, "layout": layout}
@@ -115,7 +119,7 @@ def _bars(mark: Bars) -> Trace:
 
 
 def _heat_map(mark: Cells) -> Trace:
-    colours: Trace = {"colorscale": "PuOr", "zmid": 0} if mark.around_zero else {"colorscale": "Cividis"}
+    colours: Trace = {"colorscale": _AROUND_ZERO, "zmid": 0} if mark.around_zero else {"colorscale": "Cividis"}
     bar = {"colorbar": {"title": {"text": escape(mark.label), "side": "right"}, "thickness": 14}}
     texts = {"hovertext": [list(map(_lines, row)) for row in mark.hover], "hoverinfo": "text"} if mark.hover else {}
     return {"type": "heatmap", "z": [_plain(row) for row in mark.values], **colours, **bar, **texts}
