@@ -100,6 +100,9 @@ def loggers(cfg: DictConfig) -> list[Logger]:
         return []
     made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]
     running = [logger for logger in made if logger is not None]
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    for name in OmegaConf.select(cfg, "space.client") or ():
+        settings["model"].pop(name, None)  # it is tuned: the model's own value is not used
     for logger in running:
-        logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+        logger.log_hyperparams(settings)
     return running

@@ -99,7 +99,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         if first:
             write_tables(fed, folder, tested)
             write_summary(folder / "summary.json", summary)
-            notes = [report_line(folder)] if cfg.report else []
+            notes = [report_line(folder, trainer=trainer)] if cfg.report else []
     except BaseException as error:
         with suppress(OSError):  # the first error is the one to report
             if first:

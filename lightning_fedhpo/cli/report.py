@@ -8,12 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.report.run_report import write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
+from lightning_fedhpo.tracking.run_log import log_report
 
 
 def write_report(folder: Path, budget: int | None = None) -> Path:
@@ -25,10 +27,16 @@ def write_report(folder: Path, budget: int | None = None) -> Path:
     return write_run_report(folder, command)
 
 
-def report_line(folder: Path, budget: int | None = None) -> str:
-    """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything."""
+def report_line(folder: Path, budget: int | None = None, trainer: Trainer | None = None) -> str:
+    """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything.
+
+    The loggers of a run's Trainer keep the report, too, if they keep files.
+    """
     try:
-        return f"Report: {write_report(folder, budget)}"
+        path = write_report(folder, budget)
+        if trainer is not None:
+            log_report(trainer, path)
+        return f"Report: {path}"
     except Exception as error:  # what the report is about is done, and its files are whole
         return f"There is no report: {error}"
 
