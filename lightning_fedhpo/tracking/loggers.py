@@ -14,8 +14,10 @@ from pathlib import Path
 from lightning.fabric.utilities.cloud_io import get_filesystem
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from lightning_fedhpo.run.result import Result
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.tracking.round_figures import BUDGET_STEP, by_budget
+from lightning_fedhpo.tracking.wandb_charts import panels
 
 MOST_METRICS = 1000
 """MLflow takes no more metrics at once."""
@@ -65,6 +67,7 @@ def announce(logger: Logger, new: Mapping[str, float], monitor: str | None) -> N
 def _(logger: WandbLogger, new: Mapping[str, float], monitor: str | None) -> None:
     # Defined by their full names: if several patterns fit a name, W&B takes any of them.
     _define(logger, dict.fromkeys(by_budget(new, monitor), BUDGET_STEP))
+    _define(logger, {name: "round" for name in new if is_one_of_many(name)}, hidden=True)
 
 
 @singledispatch
@@ -121,6 +124,16 @@ def _(logger: WandbLogger, name: str, table: Table, number: int) -> None:
 
 
 @singledispatch
+def log_charts(logger: Logger, result: Callable[[], Result], number: int) -> None:
+    """Log figures with many curves, if the logger draws such."""
+
+
+@log_charts.register
+def _(logger: WandbLogger, result: Callable[[], Result], number: int) -> None:
+    attempt(logger, lambda: logger.experiment.log({**panels(result()), "round": number}))
+
+
+@singledispatch
 def log_file(logger: Logger, path: Path) -> None:
     """Keep a file with the run."""
 
@@ -165,9 +178,18 @@ def _cell(value: object) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _define(logger: WandbLogger, steps: Mapping[str, str | None]) -> None:
+def is_one_of_many(name: str) -> bool:
+    """Say whether a figure is one of an arm, a client or a configuration: W&B would make a panel for each.
+
+    >>> is_one_of_many("arm/3/score"), is_one_of_many("fedex/prob/lr/0"), is_one_of_many("fedex/entropy")
+    (True, True, False)
+    """
+    return any(part.isdigit() for part in name.split("/"))
+
+
+def _define(logger: WandbLogger, steps: Mapping[str, str | None], hidden: bool = False) -> None:
     def define() -> None:
         for name, step in steps.items():
-            logger.experiment.define_metric(name, step_metric=step)
+            logger.experiment.define_metric(name, step_metric=step, hidden=hidden)
 
     attempt(logger, define)

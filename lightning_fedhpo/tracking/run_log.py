@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lightning_fedhpo.run.result import result_of
 from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.tracking import loggers
 from lightning_fedhpo.tracking.round_figures import Row, follow, logged_figures, tuner_curve
+from lightning_fedhpo.tracking.wandb_charts import is_due
 
 if TYPE_CHECKING:
     from lightning_fedhpo.setup.session import Session
@@ -63,6 +65,8 @@ class RunLog:
             loggers.announce(logger, new, options.monitor)
             if number >= self._next[logger]:
                 self._log_final(logger, number)
+                if is_due(number):
+                    loggers.log_charts(logger, partial(result_of, self._session), number)
                 loggers.log_figures(logger, figures, number, options.monitor)
                 logger.save()
                 self._next[logger] = number + 1
@@ -80,6 +84,7 @@ class RunLog:
         last = session.records.rounds - 1
         for logger in self._loggers:
             self._log_final(logger, last + 1)
+            loggers.log_charts(logger, lambda: result, last)
             logger.save()
         self._log_tables({"best": best_table(result.best), "configs": result.configs, **session.tuner.tables()}, last)
 

@@ -25,9 +25,14 @@ def sweep_group() -> str | None:
     hydra = HydraConfig.get()
     folder = Path(hydra.sweep.dir)
     sweep = folder / "multirun.yaml"  # has the sweep's overrides; those that vary list all their values
-    given = OmegaConf.load(sweep).hydra.overrides.task if sweep.is_file() else []
-    varied = [one for one in but_seed(hydra.overrides.task) if one not in given]
+    given = {_spelt(one) for one in OmegaConf.load(sweep).hydra.overrides.task} if sweep.is_file() else set()
+    varied = [one for one in but_seed(hydra.overrides.task) if _spelt(one) not in given]
     return shortened(" ".join(["/".join(folder.absolute().parts[-2:]), *varied]))
+
+
+def _spelt(override: str) -> str:
+    """Return an override as it can be compared: a sweep's runs spell ``[0.8, 0.2]`` and ``true`` differently."""
+    return override.replace(" ", "").lower()
 
 
 def shortened(name: str) -> str:

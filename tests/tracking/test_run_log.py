@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class StopAt(ModelCheckpoint):
 
 def every_logger(folder: Path, run_id: str | None = None) -> list[Logger]:
     """Return all kinds of loggers, which keep their files in the folder."""
+    for package in ("mlflow", "tensorboard"):
+        pytest.importorskip(package)
     database = f"sqlite:///{folder.parent}/mlflow.db"  # one for all tests: MLflow makes it in seconds
     flow = MLFlowLogger("fedhpo", tracking_uri=database, artifact_location=str(folder / "files"), run_id=run_id)
     wandb = wandb_logger(folder)
@@ -85,7 +88,7 @@ def curves_of(logger: Logger) -> dict[str, list[tuple[int, float]]]:
         path = Path(str(logger.log_dir)) / "metrics.csv" if is_csv else offline.files(Path(str(logger.save_dir)))[-1]
         for row in rows(path) if is_csv else offline.history(path):
             for name, cell in row.items():
-                if cell != "" and name[0] != "_":
+                if cell != "" and not name.startswith(("_", "charts/")):
                     found.setdefault(name, []).append((int(row["step" if is_csv else "round"]), float(cell)))
     return found
 
@@ -230,3 +233,18 @@ def test_whose_figures_are_logged(tmp_path: Path, count: Any) -> None:
             assert figures.get(f"{row['round']} arm/{row['arm']}/{name}") == (row[name] if followed else None)
         assert figures[f"{row['round']} arm/{row['arm']}/score"] == row["score"]
     assert not any("ledger/" in name for name in logged[0] if name.startswith("arm/"))
+
+
+def test_weights_and_biases_shows_many_curves_in_one_panel(run: tuple[FederatedLoop, Any]) -> None:
+    fed, trainer = run
+    file = offline.files(Path(trainer.loggers[3].save_dir))[-1]
+    rounds = [row["round"] for row in offline.history(file) if "charts/probabilities_table/path" in row]
+    assert rounds == [0, 1, 3, 5]  # after 1, 2 and 4 rounds, and at the end
+    last = [row for row in offline.history(file) if "charts/probabilities_table/path" in row][-1]
+    table = json.loads((file.parent / "files" / last["charts/probabilities_table/path"]).read_text())
+    mine = [row for row in fed.result.history if row["arm"] == fed.result.best_arm]
+    drawn = sorted((x, y) for x, _, y in table["data"])
+    assert drawn == pytest.approx(sorted((row["round"], row[f"fedex/prob/{j}"]) for row in mine for j in range(3)))
+    assert len({key for _, key, _ in table["data"]}) == 3
+    alone = {message.name for message in offline.of_kind(file, "metric") if message.options.hidden}
+    assert {"fedex/prob/0", "arm/0/score"} <= alone and not alone & {"fedex/entropy", "val_loss"}
