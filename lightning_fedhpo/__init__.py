@@ -1,6 +1,17 @@
 """Federated hyperparameter tuning as PyTorch Lightning callbacks."""
 
-from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedDyn, FedOpt, FedProx, Reptile, Scaffold
+from lightning_fedhpo.algorithms import (
+    MAML,
+    Algorithm,
+    Ditto,
+    FedAvg,
+    FedDyn,
+    FedOpt,
+    FedPA,
+    FedProx,
+    Reptile,
+    Scaffold,
+)
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quantity, Shards
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
@@ -8,14 +19,17 @@ from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
 
 __all__ = [
+    "MAML",
     "Algorithm",
     "BayesianSearch",
     "Choice",
     "Dirichlet",
+    "Ditto",
     "FedAvg",
     "FedDyn",
     "FedEx",
     "FedOpt",
+    "FedPA",
     "FedPop",
     "FedTune",
     "FedProx",

@@ -101,7 +101,8 @@ class ClientResult:
 
     ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
     for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them. ``lr_sums`` has for
-    each weight the sum of its steps' learning rates, where the algorithm needs it.
+    each weight the sum of its steps' learning rates, where the algorithm needs it; ``handed`` has the tensors that its
+    local training hands to :meth:`Algorithm.receive`.
     """
 
     job: Job
@@ -123,3 +124,4 @@ class ClientResult:
     error: str | None = None
     received: Mapping[str, Any] | None = None
     lr_sums: Sequence[float] = ()
+    handed: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)

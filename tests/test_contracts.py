@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from lightning_fedhpo import algorithms, searches, testing, tuners
-from lightning_fedhpo.algorithms import Algorithm, FedAvg, FedOpt
+from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedOpt
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, Search
 from lightning_fedhpo.testing.contracts import toy_space
@@ -33,23 +34,25 @@ def _search(kind: Any) -> Search:
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{kind.__name__: kind for kind in _exported(algorithms, Algorithm)},
+    "MAML-second": lambda: MAML(first_order=False),
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
     "with-state": Controls,
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
+EFFECT = {"FedPA": partial(testing.check_hyperparameters, client={"epochs": 3})}  # which takes several samples
 TUNERS = {kind.__name__: (lambda kind=kind: testing.toy_instance(kind)) for kind in _exported(tuners, Tuner)}
 SEARCHES = {
     **{kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)},
     "per-client": lambda: RandomSearch(toy_space(), budget=8, max_rounds=4, per_client=True),
 }
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
-SIDE_BY_SIDE = ("FedProx", "FedOpt", "with-state", "FedEx", "SuccessiveHalving")
+SIDE_BY_SIDE = ("FedProx", "FedOpt", "Scaffold", "FedDyn", "FedEx", "SuccessiveHalving")
 VECTORIZED = Vectorized(compile=False)
 
 
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared."""
-    own = [testing.check_hyperparameters] if name in ALGORITHMS else []
+    own = [EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
     own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
     return [testing.check_same_seed, testing.check_resume, testing.check_nan_survives, testing.check_identity, *own]
 

@@ -16,6 +16,7 @@ from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.client.local_run import LocalRun
     from lightning_fedhpo.run.arm import Arm
 
 
@@ -110,10 +111,27 @@ class Algorithm:
         """Whether clients keep parameters or state of their own."""
         return bool(self.local) or type(self).receive is not Algorithm.receive
 
+    def train_locally(self, run: LocalRun) -> None:
+        """Train one client: the hook around local training, for what gradients that are added cannot do.
+
+        Such as two models, an average of the iterates, or a gradient after training. By default ``run.train()``.
+        """
+        run.train()
+
+    @property
+    def adds_gradient(self) -> bool:
+        """Whether the algorithm adds to the gradients by :meth:`added_gradient`."""
+        return type(self).added_gradient is not Algorithm.added_gradient
+
     @property
     def changes_gradient(self) -> bool:
-        """Whether the algorithm adds to the gradients."""
-        return type(self).added_gradient is not Algorithm.added_gradient
+        """Whether gradients are changed between backward and step, which a :meth:`train_locally` may do, too."""
+        return self.adds_gradient
+
+    @property
+    def trains_otherwise(self) -> bool:
+        """Whether :meth:`train_locally` does more than train, which the vectorized executor cannot do."""
+        return type(self).train_locally is not Algorithm.train_locally
 
     def weight(self, result: ClientResult) -> float:
         """Return a client's weight in the mean, before weights are normalised."""

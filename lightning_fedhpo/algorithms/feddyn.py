@@ -38,10 +38,10 @@ def dynamic_gradient(
 
 
 class FedDyn(Algorithm):
-    """FedAvg with dynamic regularisation; ``dyn_alpha`` is its client hyperparameter.
+    """FedAvg with dynamic regularisation; ``dyn_alpha`` and ``dynamic`` are its client hyperparameters.
 
-    Each client that has trained keeps tensors of the model's size. With ``alpha=0``, or with the server hyperparameter
-    ``dynamic`` at 0, which a search may draw, it is FedAvg.
+    Each client that has trained keeps tensors of the model's size. With ``alpha=0``, or with the client hyperparameter
+    ``dynamic`` at 0, which a tuner may set, it is FedAvg.
 
     Args:
         alpha: The weight of the regularisation. ``lr``, ``momentum``, ``decay`` and ``local`` are FedAvg's.
@@ -49,7 +49,7 @@ class FedDyn(Algorithm):
 
     Example:
         >>> FedDyn(alpha=0.1).client
-        {'dyn_alpha': 0.1}
+        {'dyn_alpha': 0.1, 'dynamic': 1}
     """
 
     travels = (DRIFT,)
@@ -64,8 +64,8 @@ class FedDyn(Algorithm):
         *,
         local: str | Sequence[str] = (),
     ) -> None:
-        server = {"lr": lr, "momentum": momentum, "decay": decay, "dynamic": dynamic}
-        super().__init__(client={"dyn_alpha": alpha}, server=server, local=local)
+        client, server = {"dyn_alpha": alpha, "dynamic": dynamic}, {"lr": lr, "momentum": momentum, "decay": decay}
+        super().__init__(client=client, server=server, local=local)
 
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         """Return the mean drift of all clients, zero at first."""
@@ -73,33 +73,29 @@ class FedDyn(Algorithm):
 
     def sent(self, arm: Arm) -> Sequence[Tensor]:
         """Return the mean of the participants, corrected by the mean drift."""
-        if not arm.server["dynamic"]:
-            return arm.weights
         return torch._foreach_add([weight.detach() for weight in arm.weights], arm.server_state[DRIFT])
 
     def carried(self, arm: Arm, client: int | None) -> Sequence[Tensor]:
         """Return the client's factor of ``alpha``, and its drift."""
         own = arm.kept(client, DRIFT) or [torch.zeros_like(one) for one in arm.server_state[DRIFT]]
         share = 1.0 if client is None else self._mean_size / max(1, self.sizes[client])
-        return [own[0].new_tensor(share * arm.server["dynamic"]), *own]
+        return [own[0].new_tensor(share), *own]
 
     def added_gradient(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """Return the gradient of the dynamic regularisation."""
-        return dynamic_gradient(weights, start, carried[1:], hyperparameters["dyn_alpha"] * carried[0])
+        alpha = hyperparameters["dyn_alpha"] * hyperparameters["dynamic"] * carried[0]
+        return dynamic_gradient(weights, start, carried[1:], alpha)
 
     @property
     def _mean_size(self) -> float:
         return float(self.sizes.mean())
 
-    def _is_dynamic(self, arm: Arm, result: ClientResult) -> bool:
-        return bool(arm.server["dynamic"]) and result.used["dyn_alpha"] > 0
-
     @torch.no_grad()
     def receive(self, arm: Arm, result: ClientResult) -> None:
         """Add the client's model, and its drift of this round."""
-        dynamic, client = self._is_dynamic(arm, result), result.job.client
+        dynamic, client = result.used["dyn_alpha"] * result.used["dynamic"] > 0, result.job.client
         # All count alike. Without the regularisation a client counts by its examples, as in FedAvg.
         arm.add(result, (self._mean_size if dynamic else result.train_examples) * result.job.weight)
         if dynamic:
@@ -120,5 +116,5 @@ class FedDyn(Algorithm):
         if side == "client":
             why = "below 0 it drives the client's model away"
             number("`alpha` (`dyn_alpha` in a space)", values.get("dyn_alpha", 0.0), low=0, why=why)
-        elif values.get("dynamic", 1) not in (0, 1):
-            raise ValueError(f"`dynamic` must be 1, or 0 for FedAvg; got {values['dynamic']!r}.")
+            if values.get("dynamic", 1) not in (0, 1):
+                raise ValueError(f"`dynamic` must be 1, or 0 for FedAvg; got {values['dynamic']!r}.")

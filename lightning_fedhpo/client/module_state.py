@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -155,3 +156,10 @@ def module_state(
         {n: t for n, t, _ in named_state(module) if isinstance(t, nn.Parameter) and n not in trainable_names},
         Snapshot(module, sent.values(), seed),
     )
+
+
+@torch.no_grad()
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether weights are finite, by their norms: weights whose squares overflow have diverged as well."""
+    norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
+    return all([math.isfinite(norm.item()) for norm in norms])

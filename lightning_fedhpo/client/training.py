@@ -1,20 +1,20 @@
 """A client's training and validation on the user's module.
 
 A module that overrides nothing inside a step is trained by a bare loop: Lightning's own costs ten times a small model's
-step. All others are trained by Lightning's optimisation loops, with every hook. The vectorized executor trains many
-jobs at once in executors/vectorized/batched_jobs.py.
+step. All others are trained by Lightning's loops, with every hook.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Step = Callable[[Any, int], Any]
 """Takes a batch and its number, trains on it, returns what the step produced."""
+Around = Callable[[Step, Any, int], Any]
+"""Takes a step, a batch and its number, and calls the step."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,13 @@ class LocalTraining:
         """Whether batches pass a hook or go to another device."""
         return self._transfer is not None
 
+    def slices(self, examples: Examples) -> Iterator[tuple[Any, int]]:
+        """Yield all of a client's examples in turn, in batches as validation has them, with their sizes."""
+        for start in range(0, len(examples), self.evaluation_batch_size):
+            end = min(start + self.evaluation_batch_size, len(examples))
+            batch = examples.slice(start, end)
+            yield batch if self._transfer is None else self._transfer(batch), end - start
+
     @property
     def watches_validation(self) -> bool:
         """Whether a schedule watches the client's validation scores."""
@@ -109,13 +118,17 @@ class LocalTraining:
         max_steps: int | None = None,
         val: Examples | None = None,
         val_limit: int | float = 1.0,
+        around: Around | None = None,
+        after_epoch: Callable[[int], None] | None = None,
     ) -> Done:
         """Train for some epochs; :attr:`recorder` has what the module logged.
 
-        ``val`` is for a schedule that watches the client's validation.
+        ``val`` is for a schedule that watches the client's validation. ``around`` is called in place of every step,
+        ``after_epoch`` with the number of every epoch that has ended.
         """
         trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
+        step = step if around is None else partial(around, step)
         length = len(examples)
         count = batches_of(length, batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
@@ -153,6 +166,8 @@ class LocalTraining:
                     if steps == max_steps or trainer.should_stop is not stopping:
                         break
                 hooks.call("on_train_epoch_end")
+                if after_epoch is not None:
+                    after_epoch(epoch)
                 if steps == max_steps or trainer.should_stop is not stopping:
                     break
                 if schedulers is not None:
@@ -160,6 +175,19 @@ class LocalTraining:
                     schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated, sums)
+
+    def losses(self, batches: Iterable[tuple[Any, int]]) -> Iterator[tuple[Tensor, int]]:
+        """Yield the training loss of every batch, with its size; nothing is trained."""
+        if not self.module.automatic_optimization:
+            raise MisconfigurationException(
+                "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
+            )
+        step = private.step_function(self.module, "training_step")
+        self.recorder.begin("training")
+        with self._hooks.logging_to(self.recorder, "training_step"):
+            losses = ((_loss(step(batch, number)), size) for number, (batch, size) in enumerate(batches))
+            yield from ((loss, size) for loss, size in losses if loss is not None)
+        self.recorder.finish()
 
     def scored(self, examples: Sized, limit: int | float) -> int:
         """Return how many of a client's examples a validation looks at."""
@@ -237,7 +265,7 @@ class LocalTraining:
 
         def step(batch: Any, number: int) -> Any:
             output = training_step(batch, number)
-            loss = output if isinstance(output, Tensor) else private.loss_of(output)
+            loss = _loss(output)
             if loss is None:
                 return output
             for parameter in parameters:
@@ -249,6 +277,10 @@ class LocalTraining:
             return output
 
         return step
+
+
+def _loss(output: Any) -> Tensor | None:
+    return output if isinstance(output, Tensor) else private.loss_of(output)
 
 
 def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import Binding
-from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.client.local_run import Added, Limits, LocalRun
+from lightning_fedhpo.client.module_state import ModuleState, all_finite
 from lightning_fedhpo.client.step_log import Recorder
-from lightning_fedhpo.client.training import Done, LocalTraining
+from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.run.arm import LOCAL, Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
 
 STEPS_COMPARED = 3
 """First steps of a job that are compared: in longer trainings rounding errors grow to where they prove nothing."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The Trainer's limits on a client's batches, and how many steps a comparison takes."""
-
-    train: int | float = 1.0
-    val: int | float = 1.0
-    steps: int | None = None
 
 
 class SequentialExecutor(Executor):
@@ -58,6 +50,7 @@ class SequentialExecutor(Executor):
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
+        self._added: Added | None = None
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
         self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
         self._share = 1.0 / local.trainer.accumulate_grad_batches
@@ -143,14 +136,14 @@ class SequentialExecutor(Executor):
         if sent is not arm.weights:
             torch._foreach_copy_([weight.detach() for weight in state.weights], list(sent))
             self._start = sent
-        done = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
-        logged = local.recorder.finish()
+        run = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
         state.adopt_replaced_buffers()
-        result = self.result(job, used, done, state.weights, logged, before, after)
-        finite = result.finite and all_finite(state.weights)
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*state.buffers, *state.personal))
-        return replace(result, buffers=state.buffers, personal=state.personal, finite=finite)
+        weights, buffers = run.sent or (state.weights, state.buffers)
+        result = self.result(job, used, run.done, weights, run.logged or {}, before, after)
+        finite = result.finite and all_finite(weights)
+        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*buffers, *state.personal))
+        return replace(result, buffers=buffers, personal=state.personal, finite=finite, handed=run.handed)
 
     def result(
         self,
@@ -215,12 +208,13 @@ class SequentialExecutor(Executor):
 
     def begin_client(self, arm: Arm, client: int | None, config: Config) -> dict[str, object]:
         """Prepare a client's training: clear gradients and set its hyperparameters; return the values in force."""
-        self._start = arm.weights
-        if self.algorithm.changes_gradient:
+        self._start, self._arm, self._client = arm.weights, arm, client
+        if self.algorithm.adds_gradient:
             self._carried = self.algorithm.carried(arm, client)
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
-        return self.binding.apply(self.binding.in_round(config, arm.rounds))
+        self._config = self.binding.in_round(config, arm.rounds)
+        return self.binding.apply(self._config)
 
     def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:
         """Return what the module logs when it validates on examples, as it is now."""
@@ -230,20 +224,52 @@ class SequentialExecutor(Executor):
         """Validate on examples with gradients, whose values ``recorder`` takes."""
         return self.local.evaluate(examples, "validation", self.limits.val, recorder, batch_size, gradients=True)
 
-    def train(self, data: FederatedData, client: int, draw: int) -> Done:
-        """Train on a client's examples, whose order ``draw`` seeds."""
-        settings = self.binding.settings
-        self.state.snapshot.reseed(draw)
-        return self.local.train(
-            data.examples(client, "train"),
-            settings.epochs,
-            settings.batch_size,
-            self._generator.manual_seed(draw),
-            self.limits.train,
-            self.limits.steps,
-            val=data.examples(client, "val") if self.local.watches_validation else None,
-            val_limit=self.limits.val,
-        )
+    def train(
+        self,
+        data: FederatedData,
+        client: int,
+        draw: int,
+        *,
+        sends: bool = True,
+        epochs: int | None = None,
+        limits: Limits | None = None,
+    ) -> LocalRun:
+        """Train the client that :meth:`begin_client` has begun, on examples whose order ``draw`` seeds.
+
+        ``sends`` says whether anything of the model is sent. Epochs and limits are those in force by default.
+        """
+        settings, limits = self.binding.settings, limits or self.limits
+
+        def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: Added | None) -> Done:
+            self._added = added or self._adds
+            self.state.snapshot.reseed(draw)
+            return self.local.train(
+                data.examples(client, "train"),
+                epochs or settings.epochs,
+                settings.batch_size,
+                self._generator.manual_seed(draw),
+                limits.train,
+                limits.steps,
+                val=data.examples(client, "val") if self.local.watches_validation else None,
+                val_limit=limits.val,
+                around=around,
+                after_epoch=after_epoch,
+            )
+
+        run = LocalRun(
+            self._arm, self._client, settings.algorithm, self._start, sends, self.state, self.local,
+            partial(data.examples, client), once, lambda: self.binding.apply(self._config),
+        )  # fmt: skip
+        self.algorithm.train_locally(run)
+        return run
+
+    @property
+    def _adds(self) -> Added | None:
+        """What the algorithm adds to gradients by :meth:`Algorithm.added_gradient`."""
+        if not self.algorithm.adds_gradient:
+            return None
+        weights, values = self.state.weights, self.binding.settings.algorithm
+        return lambda: self.algorithm.added_gradient(weights, self._start, values, self._carried)
 
     @torch.no_grad()
     def after_backward(self) -> None:
@@ -251,9 +277,11 @@ class SequentialExecutor(Executor):
         for tensor in self._sparse:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
-        weights, values = self.state.weights, self.binding.settings.algorithm
-        added = self.algorithm.added_gradient(weights, self._start, values, self._carried)
-        pairs = [(w.grad, more) for w, more in zip(weights, added, strict=True) if w.grad is not None]
+        if self._added is None:
+            return
+        pairs = [
+            (w.grad, more) for w, more in zip(self.state.weights, self._added(), strict=True) if w.grad is not None
+        ]
         if pairs:
             grads, more = zip(*pairs, strict=True)
             torch._foreach_add_(list(grads), list(more), alpha=self._share)
@@ -265,10 +293,3 @@ class SequentialExecutor(Executor):
             logged = ", ".join(metrics) or "nothing"
             raise KeyError(f"the module did not log {monitor!r} in `validation_step`; it logged {logged}")
         return metrics[monitor]
-
-
-@torch.no_grad()
-def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether weights are finite, by their norms: weights whose squares overflow have diverged as well."""
-    norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
-    return all([math.isfinite(norm.item()) for norm in norms])

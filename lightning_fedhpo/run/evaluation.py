@@ -230,8 +230,7 @@ def _tested(
     row: dict[str, Any] = {"client": client, "examples": len(examples)}
     row |= {f"global/{name}": value for name, value in score(examples).items()}
     seeding.seed_user_code(draw)
-    executor.train(data, client, draw)
-    executor.local.recorder.finish()
+    executor.train(data, client, draw, sends=False)
     return row | {f"personalized/{name}": value for name, value in score(examples).items()}
 
 

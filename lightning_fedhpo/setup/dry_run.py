@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.client.module_state import is_cache, named_state, slot
-from lightning_fedhpo.executors.sequential import all_finite
+from lightning_fedhpo.client.local_run import Limits
+from lightning_fedhpo.client.module_state import all_finite, is_cache, named_state, slot
 from lightning_fedhpo.setup.checks import check_logged
 from lightning_fedhpo.setup.effect_check import Outcome, equal
 from lightning_fedhpo.types import Config
@@ -71,22 +72,14 @@ class Trial:
         executor.begin_client(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
-        executor.state.snapshot.reseed(draw)
-        generator = torch.Generator().manual_seed(draw)
-        batch_size = executor.binding.settings.batch_size
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
-        examples, val = (executor.data.examples(self._client, split) for split in ("train", "val"))
+        epochs, limits = (self._longest, replace(executor.limits, val=1.0)) if full else (steps, Limits(steps=steps))
         try:
             scores: dict[str, float] = {}
             try:
-                if full:
-                    watched = val if local.watches_validation else None
-                    local.train(examples, self._longest, batch_size, generator, executor.limits.train, val=watched)
-                else:
-                    local.train(examples, steps, batch_size, generator, max_steps=steps)
-                local.recorder.finish()
+                run = executor.train(executor.data, self._client, draw, epochs=epochs, limits=limits)
                 if monitor is not None:
-                    scores = local.evaluate(val, limit=1)
+                    scores = local.evaluate(executor.data.examples(self._client, "val"), limit=1)
             except MisconfigurationException:
                 raise  # the module's fault, whoever the client is
             except Exception as error:
@@ -95,7 +88,7 @@ class Trial:
                     f"{dict(config)}: {type(error).__name__}: {error}"
                 ) from error
             check_logged(scores, monitor)
-            weights = [tensor.detach().clone() for tensor in executor.state.weights]
+            weights = [tensor.detach().clone() for tensor in (run.sent or [executor.state.weights])[0]]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)
             ]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.executors.sequential import all_finite
+from lightning_fedhpo.client.module_state import all_finite
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job
 

@@ -16,13 +16,14 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
+from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.auto import Plan, choose
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.channels_last import lay_out_images
-from lightning_fedhpo.executors.sequential import Limits, SequentialExecutor
+from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
 from lightning_fedhpo.setup.dry_run import Trial
 from lightning_fedhpo.setup.effect_check import check_effect, check_server_effect

@@ -20,6 +20,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.executors.settings import Sequential, Setting
+from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.searches.base import Search
@@ -154,23 +155,34 @@ def check_identity(make: Make) -> None:
 
 
 def check_hyperparameters(
-    make: Callable[[], Algorithm], skip: Collection[str] = (), executor: Setting = SEQUENTIAL
+    make: Callable[[], Algorithm],
+    skip: Collection[str] = (),
+    executor: Setting = SEQUENTIAL,
+    client: Mapping[str, Any] | None = None,
 ) -> None:
-    """Every hyperparameter that an algorithm declares changes the run, and is recorded as it was used."""
-    algorithm = make()
-    default = runs.whole_run(make, executor)[1]["the model"]
+    """Every hyperparameter that an algorithm declares changes the run, and is recorded as it was used.
+
+    ``client`` has hyperparameters of local training without which another one has no effect.
+    """
+    algorithm, fixed = make(), {"client": dict(client or {}), "server": {}}
     sides: Sequence[tuple[Literal["client", "server"], Mapping[str, Any]]]
     sides = (("client", algorithm.client), ("server", algorithm.server))
+    default = _models_and_scores(*runs.run(make, executor, callbacks=[Fixed(**fixed)])[:2])
     for side, name, value in [(side, *one) for side, values in sides for one in values.items() if one[0] not in skip]:
         other = _another(algorithm, side, name, value)
-        fed, module, _ = runs.run(make, executor, callbacks=[Fixed(**{side: {name: other}})])
+        tuner = Fixed(**{**fixed, side: {**fixed[side], name: other}})
+        fed, module, _ = runs.run(make, executor, callbacks=[tuner])
         used = fed.result.jobs[name] if side == "client" else [fed.result.best["server"][name]]
         assert set(used) == {other}, f"{side} {name!r} was set to {other!r}, written down is {set(used)}"
         complaint = f"{side} {name!r} has no effect: {value!r} and {other!r} give the same run"
-        assert runs.plain(module.state_dict()) != default, complaint
+        assert _models_and_scores(fed, module) != default, complaint
         if side == "server":
-            later = runs.run(make, executor, callbacks=[_ChangesServer(name, other)])[1]
-            assert runs.plain(later.state_dict()) != default, f"{complaint} where a tuner changes it after a round"
+            later = runs.run(make, executor, callbacks=[_ChangesServer(name, other)])
+            assert _models_and_scores(*later[:2]) != default, f"{complaint} where a tuner changes it after a round"
+
+
+def _models_and_scores(fed: FederatedLoop, module: ToyModule) -> list[Any]:
+    return [runs.plain(module.state_dict()), fed.result.history["score"]]
 
 
 def _another(algorithm: Algorithm, side: Literal["client", "server"], name: str, value: Any) -> Any:

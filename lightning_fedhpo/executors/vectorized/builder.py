@@ -85,7 +85,7 @@ def _programs(sequential: SequentialExecutor, client: int) -> Programs:
         [dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
         [varying for _ in groups],
         list(own),
-        Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.changes_gradient else None,
+        Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.adds_gradient else None,
         {stage: list(held.tensors) if held else [] for stage, held in columns.items()},
     )
 

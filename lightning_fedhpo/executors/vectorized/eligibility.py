@@ -18,7 +18,9 @@ def step_by_conditions(sequential: SequentialExecutor) -> Update:
     hooks = private.overridden_around_batches(module)
     watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if sequential.monitor is not None else [])]
+    algorithm = sequential.algorithm
     found = {
+        f"{type(algorithm).__name__} does more around local training than add to gradients": algorithm.trains_otherwise,
         f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
         f"{', '.join(watchers)} acts between jobs": bool(watchers),

@@ -1,0 +1,144 @@
+"""MAML: the server follows the gradient of the clients' losses after local training.
+
+Finn et al., "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017, decomposed as in appendix B
+of the FedEx paper: a client trains by K local steps, takes the gradient of its loss at the end, and goes back to where
+it began; the server's optimizer follows the weighted mean of these meta-gradients. First order takes the gradient as it
+is. Second order carries it back through every step, ``b' = m b + g + d w`` and ``w' = w - lr b'``, by products with the
+Hessian. The paper takes the gradient on validation examples. Scores are validation losses here, so the default is the
+client's training examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.optim import SGD
+
+from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import check_kinds
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.client.local_run import LocalRun
+    from lightning_fedhpo.client.training import Step
+
+
+class Taken(NamedTuple):
+    """A step that was taken: the weights before it, its batch, the generator's state, and each weight's group."""
+
+    weights: list[Tensor]
+    batch: Any
+    number: int
+    generator: Tensor
+    options: list[dict[str, float]]
+
+
+class MAML(Algorithm):
+    """Meta-learning of an initial model; its hyperparameters are those of local training and of FedAvg's server.
+
+    Args:
+        lr: The server's learning rate, on the meta-gradient.
+        first_order: Take the gradient after local training as the meta-gradient. Second order keeps a copy of the
+            model for every local step; it needs plain steps of SGD and a module that can be differentiated twice.
+        query: The client's examples that the gradient is taken on. The other arguments are FedAvg's.
+
+    Example:
+        >>> MAML(lr=0.1).server
+        {'lr': 0.1, 'momentum': 0.0, 'decay': 0.0}
+    """
+
+    def __init__(
+        self,
+        lr: float = 0.1,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        first_order: bool = True,
+        query: Literal["train", "val"] = "train",
+        *,
+        weighting: Literal["examples", "uniform"] = "examples",
+        local: str | Sequence[str] = (),
+    ) -> None:
+        check_kinds(MAML, locals())
+        self.first_order, self.query = first_order, query
+        super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)
+
+    def train_locally(self, run: LocalRun) -> None:
+        """Train, take the gradient, and send the initial model less the meta-gradient."""
+        path: list[Taken] = []
+        if self.first_order or not run.sends:
+            run.train()
+        else:
+            groups = _groups(run)
+
+            def around(step: Step, batch: Any, number: int) -> Any:
+                options = [{name: float(group[name]) for name in OPTIONS} for group in groups]
+                copies = [weight.clone() for weight in run.weights]
+                path.append(Taken(copies, batch, number, torch.get_rng_state(), options))
+                return step(batch, number)
+
+            run.train(around=around)
+        if run.sends:
+            meta = carried_back(run, path, run.gradient(self.query))
+            run.send([weight.detach() - grad for weight, grad in zip(run.start, meta, strict=True)])
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings, with the order and the query examples."""
+        return {**super().identity(), "first_order": self.first_order, "query": self.query}
+
+
+OPTIONS = ("lr", "momentum", "weight_decay")
+
+
+def _groups(run: LocalRun) -> list[dict[str, Any]]:
+    """Return the parameter group of each weight."""
+    optimizer, local = run.local.trainer.optimizers[0], run.local
+    plain = type(optimizer) is SGD and not any(g["dampening"] or g["nesterov"] for g in optimizer.param_groups)
+    if not local.bare or not plain:
+        what = ", ".join(local.besides) or type(optimizer).__name__
+        raise MisconfigurationException(
+            f"second-order MAML follows plain steps of SGD back, got {what}: take SGD without dampening and Nesterov's "
+            "momentum, or MAML(first_order=True)."
+        )
+    places = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
+    return [places[id(weight)] for weight in run.state.weights]
+
+
+def carried_back(run: LocalRun, path: Sequence[Taken], gradient: list[Tensor]) -> list[Tensor]:
+    """Return the gradient with respect to the weights before the steps of a path; the module's weights stay."""
+    if not path:
+        return gradient
+    end, later = [weight.clone() for weight in run.weights], torch.get_rng_state()
+    of_buffer = [torch.zeros_like(one) for one in gradient]
+    for taken in reversed(path):
+        torch._foreach_copy_(run.weights, taken.weights)
+        torch.set_rng_state(taken.generator)
+        inner = [b - o["lr"] * w for b, w, o in zip(of_buffer, gradient, taken.options, strict=True)]
+        curved = _hessian_product(run, taken, inner)
+        gradient = [
+            w + h + o["weight_decay"] * i for w, h, i, o in zip(gradient, curved, inner, taken.options, strict=True)
+        ]
+        of_buffer = [o["momentum"] * i for i, o in zip(inner, taken.options, strict=True)]
+    torch._foreach_copy_(run.weights, end)
+    torch.set_rng_state(later)
+    return gradient
+
+
+def _hessian_product(run: LocalRun, taken: Taken, vector: Sequence[Tensor]) -> list[Tensor]:
+    weights = run.state.weights
+    zeros = [torch.zeros_like(one) for one in vector]
+    found: Sequence[Tensor | None] = zeros
+    try:
+        for loss, _ in run.local.losses([(taken.batch, 1)]):
+            grads = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
+            product = sum((grad * one).sum() for grad, one in zip(grads, vector, strict=True) if grad is not None)
+            if isinstance(product, Tensor) and product.requires_grad:  # else the loss is linear in the weights
+                found = torch.autograd.grad(product, weights, allow_unused=True)
+    except RuntimeError as error:
+        raise MisconfigurationException(
+            f"second-order MAML needs a module that can be differentiated twice, this one cannot: "
+            f"{str(error).splitlines()[0]}. Take MAML(first_order=True)."
+        ) from error
+    return [zero if one is None else one for zero, one in zip(zeros, found, strict=True)]

@@ -1,0 +1,122 @@
+"""One client's training, as an algorithm sees it: what ``Algorithm.train_locally`` works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.client.training import Around, Done, LocalTraining
+from lightning_fedhpo.types import Config
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.data.examples import Examples
+    from lightning_fedhpo.run.arm import Arm
+
+Added = Callable[[], Sequence[Tensor]]
+"""Returns what is added to the gradients of the weights."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The Trainer's limits on a client's batches, and how many steps a comparison takes."""
+
+    train: int | float = 1.0
+    val: int | float = 1.0
+    steps: int | None = None
+
+
+@dataclass
+class LocalRun:
+    """A client's training and what comes of it. The model that it leaves in the module is validated.
+
+    Attributes:
+        arm: The arm; its weights and states must not be changed.
+        client: The client's number, None for one of another federation.
+        values: The algorithm's client hyperparameters.
+        start: The weights that the client received.
+        sends: Whether anything is sent; nothing is where a model is fine-tuned for a test.
+        state: The module's tensors.
+        local: The training itself.
+        examples: Returns the client's examples of a split.
+        once: Trains once.
+        rewind: Makes optimizers and schedules as new.
+        done: What training has done so far.
+        logged: What the first training has logged.
+        sent: Weights and buffers to send; None sends those that the module holds.
+        handed: Tensors for :meth:`Algorithm.receive`, by name.
+    """
+
+    arm: Arm
+    client: int | None
+    values: Config
+    start: Sequence[Tensor]
+    sends: bool
+    state: ModuleState
+    local: LocalTraining
+    examples: Callable[[str], Examples]
+    once: Callable[..., Done]
+    rewind: Callable[[], object]
+    done: Done = Done(0, 0, 0)
+    logged: dict[str, float] | None = None
+    sent: tuple[list[Tensor], list[Tensor]] | None = None
+    handed: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The module's weights, which training moves."""
+        return [weight.detach() for weight in self.state.weights]
+
+    def train(
+        self,
+        *,
+        around: Around | None = None,
+        after_epoch: Callable[[int], None] | None = None,
+        added: Added | None = None,
+    ) -> None:
+        """Train the module for the client's epochs; if called again, on the same batches in the same order.
+
+        Args:
+            around: Called as ``around(step, batch, number)`` in place of every step.
+            after_epoch: Called with the number of every epoch that has ended.
+            added: Returns what is added to the gradients.
+        """
+        new, done = self.once(around, after_epoch, added), self.done
+        total = done.steps + new.steps, done.examples + new.examples, done.evaluations + new.evaluations
+        self.done = Done(*total, new.lr_sums)
+        logged = self.local.recorder.finish()
+        self.logged = logged if self.logged is None else self.logged
+
+    def gradient(self, split: str = "train") -> list[Tensor]:
+        """Return the gradient of the mean training loss over all of a client's examples, at the module's weights."""
+        buffers = [buffer.clone() for buffer in self.state.buffers]
+        sums, total = [torch.zeros_like(weight) for weight in self.weights], 0
+        for loss, size in self.local.losses(self.local.slices(self.examples(split))):
+            grads = torch.autograd.grad(loss, self.state.weights, allow_unused=True)
+            for one, grad in zip(sums, grads, strict=True):
+                if grad is not None:
+                    one.add_(grad, alpha=size)
+            total += size
+        if buffers:
+            torch._foreach_copy_(self.state.buffers, buffers)
+        self.done = replace(self.done, evaluations=self.done.evaluations + total)
+        return [one / max(1, total) for one in sums]
+
+    @torch.no_grad()
+    def restart(self, weights: Sequence[Tensor], buffers: Sequence[Tensor] = ()) -> None:
+        """Put a model into the module, with optimizers and schedules as new."""
+        self.rewind()
+        for tensor in (*self.state.weights, *self.state.personal):
+            tensor.grad = None
+        torch._foreach_copy_(self.weights, list(weights))
+        if buffers:
+            torch._foreach_copy_(self.state.buffers, list(buffers))
+
+    def send(self, weights: Sequence[Tensor] | None = None) -> None:
+        """Send these weights, or a copy of the module's, with a copy of the module's buffers."""
+        sent = self.weights if weights is None else weights
+        self.sent = [one.clone() for one in sent], [one.clone() for one in self.state.buffers]
