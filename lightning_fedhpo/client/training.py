@@ -170,8 +170,7 @@ class LocalTraining:
                     after_epoch(epoch)
                 if steps == max_steps or trainer.should_stop is not stopping:
                     break
-                if schedulers is not None:
-                    # After the last epoch no schedule needs a score.
+                if schedulers is not None:  # after the last epoch none needs a score
                     schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated, sums)
