@@ -152,4 +152,4 @@ class Chart:
 
 def look(place: int) -> tuple[str, Style]:
     """Return the colour and the line style of the series at a place: no two of the first 28 are the same."""
-    return COLOURS[place % len(COLOURS)], STYLES[(place + place // len(COLOURS)) % len(STYLES)]
+    return COLOURS[place % len(COLOURS)], STYLES[(place % len(COLOURS) + place // len(COLOURS)) % len(STYLES)]

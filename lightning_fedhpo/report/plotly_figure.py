@@ -120,6 +120,8 @@ def _bars(mark: Bars) -> Trace:
 
 def _heat_map(mark: Cells) -> Trace:
     colours: Trace = {"colorscale": _AROUND_ZERO, "zmid": 0} if mark.around_zero else {"colorscale": "Cividis"}
+    if mark.limit is not None:
+        colours |= {"zmin": -mark.limit, "zmax": mark.limit}
     bar = {"colorbar": {"title": {"text": escape(mark.label), "side": "right"}, "thickness": 14}}
     texts = {"hovertext": [list(map(_lines, row)) for row in mark.hover], "hoverinfo": "text"} if mark.hover else {}
     return {"type": "heatmap", "z": [_plain(row) for row in mark.values], **colours, **bar, **texts}

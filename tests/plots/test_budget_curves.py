@@ -1,0 +1,71 @@
+"""Errors against the budget: means and intervals over the seeds of a sweep."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from lightning_fedhpo import plots
+from lightning_fedhpo.plots.budget_curves import interval
+from lightning_fedhpo.plots.chart import Band, Line
+from tests.cli.test_compare import write
+from tests.plots.plotted_runs import evolved, halved
+
+FEDEX = {50: [0.6, 0.6, 0.6], 100: [0.3, 0.29, 0.28], 150: [0.1, 0.1, 0.1]}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Two methods with three seeds each, tested on the way."""
+    for seed in range(3):
+        write(tmp_path / f"a{seed}", ["tuner=none"], seed, {50: 0.5 + seed / 10, 100: 0.4 + seed / 10}, 100)
+        tests = {spent: values[seed] for spent, values in FEDEX.items()}
+        write(tmp_path / f"b{seed}", ["tuner=fedex"], seed, tests, 150)
+    return tmp_path
+
+
+def test_a_curve_is_the_mean_and_its_band_the_interval(sweep: Path) -> None:
+    chart = plots.error_by_budget.chart(sweep)
+    none, fedex = (mark for mark in chart.marks if isinstance(mark, Line))
+    assert (none.name, fedex.name) == ("tuner=none (3 seeds)", "tuner=fedex (3 seeds)")
+    assert list(fedex.x) == [50, 100, 150]
+    assert list(fedex.y) == pytest.approx([statistics.fmean(values) for values in FEDEX.values()])
+    assert list(none.y) == pytest.approx([0.6, 0.5])
+    band = [mark for mark in chart.marks if isinstance(mark, Band)][1]
+    half = 4.303 * statistics.stdev(FEDEX[100]) / math.sqrt(3)  # Student's t for two degrees of freedom
+    assert (band.low[1], band.high[1]) == pytest.approx((0.29 - half, 0.29 + half))
+    drawn = plots.error_by_budget(sweep, metric="test_error_personalized").get_lines()[1]
+    assert list(drawn.get_ydata()) == pytest.approx([statistics.fmean(v) / 2 for v in FEDEX.values()])
+
+
+def test_seeds_of_other_lengths_hold_their_last_value(tmp_path: Path) -> None:
+    """At 60 rounds the first seed was tested last at 50."""
+    write(tmp_path / "a", [], 0, {50: 0.5, 100: 0.3}, 100)
+    write(tmp_path / "b", [], 1, {60: 0.4, 100: 0.2}, 100)
+    (line,) = (
+        mark for mark in plots.error_by_budget.chart(tmp_path, metric="test_error").marks if isinstance(mark, Line)
+    )
+    assert list(line.x) == [60, 100] and list(line.y) == pytest.approx([0.45, 0.25])
+
+
+def test_results_of_scripts_are_compared_by_their_scores() -> None:
+    chart = plots.error_by_budget.chart({"FedEx": [halved()], "FedPop": [evolved()]})
+    fedex, _ = chart.marks
+    best = [(row["ledger/rounds"], row["score"]) for row in halved().history if row["best"]]
+    assert list(zip(fedex.x, fedex.y, strict=True)) == best
+    assert fedex.name == "FedEx (1 seed)" and chart.y_label == "score"
+
+
+def test_a_figure_that_no_run_has(sweep: Path) -> None:
+    with pytest.raises(
+        ValueError, match="no figure 'accuracy': all runs have test_error, test_error_personalized, score"
+    ):
+        plots.error_by_budget(sweep, metric="accuracy")
+
+
+def test_many_seeds() -> None:
+    assert interval([0.0, 1.0] * 40)[1] == pytest.approx(1.96 * statistics.stdev([0.0, 1.0] * 40) / math.sqrt(80))
+    assert math.isnan(interval([1.0])[1])

@@ -1,0 +1,35 @@
+"""FedPop's lineage and the schedule that comes out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightning_fedhpo import plots
+from lightning_fedhpo.plots.run_data import load
+from tests.plots.plotted_runs import evolved, halved
+
+
+def test_the_replacements_and_the_path_of_the_best() -> None:
+    run = load(evolved())
+    *_, replaced, path = plots.lineage(evolved()).get_lines()
+    assert list(replaced.get_xdata()) == run.lineage["round"] and list(replaced.get_ydata()) == run.lineage["arm"]
+    parents = [row["arm"] for row in evolved().history if row["fedpop/parent"] != row["arm"]]
+    assert sorted(run.lineage["arm"]) == sorted(parents)
+    (two, a), (four, b) = run.arms[run.best_arm]["ancestors"]
+    assert list(path.get_ydata()) == [a] * two + [b] * (four - two) + [run.best_arm] * (7 - four)
+
+
+def test_the_trajectory_follows_the_path() -> None:
+    """A row of the history is that of the arm that the best one was in that round."""
+    run = load(evolved())
+    rows = {(row["round"], row["arm"]): row for row in evolved().history}
+    rates = [rows[number, arm]["server/lr"] for number, arm in enumerate(run.owners(run.best_arm))]
+    (line,) = plots.trajectory(evolved(), name="server/lr").get_lines()
+    assert list(line.get_ydata()) == rates
+    several = {mark.name.split(":")[0]: mark for mark in plots.trajectory.chart(evolved()).marks}
+    assert min(several["server/lr"].y) == 0 and max(several["server/lr"].y) == 1
+
+
+def test_a_hyperparameter_that_does_not_exist() -> None:
+    with pytest.raises(ValueError, match=r"one of client/lr, .*server/lr.*, got 'lr'"):
+        plots.trajectory(halved(), name="lr")
