@@ -18,14 +18,18 @@ from lightning_fedhpo.executors.vectorized.graph.trace import compiler, convolve
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.types import Config
 
-SMALL_STEP = 20e6
-"""Floating-point operations of a step below which a second thread costs more than it brings."""
+SMALL_STEP = {True: 20e6, False: 1e9}
+"""Floating-point operations of a step from which on torch gets its threads; by whether jobs are computed together.
+
+A single job of fewer operations gains little by a second thread on an idle machine, and takes a multiple of the time on
+a busy one, where each of its many short calculations waits for both threads.
+"""
 LARGEST_STEP = 100e6
 """Operations of a step from which on it is all arithmetic: the vectorized executor brings nothing."""
 LARGEST_CONVOLUTIONS = 10e9
 """The same if most of them are convolutions, which are faster together."""
 LARGE_MODEL = 1 << 20
-"""Bytes of a model from which on more threads help, also if torch counts no operations."""
+"""Bytes of a model with recurrent layers from which on more threads help: torch does not count their operations."""
 MOST_COPIES = 1.0
 """Copied elements for each that convolutions return, from which on the vectorized executor brings nothing."""
 WORTH_COMPILING = {True: 1_000, False: 300_000}
@@ -37,13 +41,14 @@ class Plan:
     """What is known of a run before it begins.
 
     There are clients and configurations to compare executors with, the jobs of a round, about, those of the run at most
-    (None if unknown), and :attr:`Executor.vectorized_matches` of the checkpoint.
+    (None if unknown), the threads that torch may take, and :attr:`Executor.vectorized_matches` of the checkpoint.
     """
 
     clients: Sequence[int]
     configs: Sequence[Config]
     jobs: int
     updates: int | None
+    threads: int
     vectorized_matches: bool | None = None
 
 
@@ -58,16 +63,14 @@ _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward
 
 
 def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Executor:
-    """Return the executor of a run, with its number of threads if the user does not set it, and say why."""
-    if isinstance(setting, Sequential):
-        sequential.choice = "jobs run one after another, as asked for"
-        return sequential
+    """Return the executor of a run, with its number of threads, and say why."""
     asked = isinstance(setting, Vectorized)
-    step = Operations(0.0, 0.0) if asked else operations(sequential, plan.clients[0])
+    step = operations(sequential, plan.clients[0])
     executor: Executor = sequential
     say: Callable[[str], None] = rank_zero_info
-    reason = None if asked else _reason_for_sequential(step, plan)
-    if reason is not None:
+    if isinstance(setting, Sequential):
+        text = "jobs run one after another, as asked for"
+    elif not asked and (reason := _reason_for_sequential(step, plan)) is not None:
         text = f"jobs run one after another: {reason}"
     else:
         try:
@@ -76,11 +79,12 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             sequential.vectorized_matches = False
             text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {error}"
             say = rank_zero_warn if asked else rank_zero_info
-    if not asked:
-        _set_threads(sequential, step, plan)  # for a run that falls back
-        text += f"; on {_set_threads(executor, step, plan)} thread(s)"
-    executor.choice = text
-    say(f"executor: {text}.")
+    for one in (sequential, executor):  # the first for a run that falls back
+        one.threads = setting.threads or (1 if _is_small(one, step, plan) else None)
+    count = executor.threads or plan.threads
+    why = ", as asked for" if setting.threads else ", as steps are small" if executor.threads else ""
+    executor.choice = f"{text}; on {count} thread{'s' if count > 1 else ''}{why}"
+    say(f"executor: {executor.choice}.")
     return executor
 
 
@@ -116,12 +120,13 @@ def _try_vectorized(
     return chosen, f"jobs run side by side, {why}; {f'not compiled: {uncompiled}' if uncompiled else 'compiled'}"
 
 
-def _set_threads(executor: Executor, step: Operations, plan: Plan) -> int:
+def _is_small(executor: Executor, step: Operations, plan: Plan) -> bool:
+    """Whether more than one thread would cost more than it brings."""
     together = executor.aggregates_whole_rounds
-    size = sum(tensor.numel() * tensor.element_size() for tensor in executor.sequential.state.weights)
-    small = step.all * (plan.jobs if together else 1) < SMALL_STEP and (size < LARGE_MODEL or together)
-    executor.threads = 1 if small else None
-    return 1 if small else torch.get_num_threads()
+    sequential = executor.sequential
+    recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in sequential.local.module.modules())
+    size = sum(tensor.numel() * tensor.element_size() for tensor in sequential.state.weights)
+    return step.all * (plan.jobs if together else 1) < SMALL_STEP[together] and not (recurrent and size >= LARGE_MODEL)
 
 
 def _reason_for_sequential(step: Operations, plan: Plan) -> str | None:
@@ -132,7 +137,7 @@ def _reason_for_sequential(step: Operations, plan: Plan) -> str | None:
     convolves = 2 * step.convolutions > step.all
     if step.all >= (LARGEST_CONVOLUTIONS if convolves else LARGEST_STEP):
         return f"{size}, and is all arithmetic already"
-    if step.all >= SMALL_STEP and not convolves and torch.get_num_threads() == 1:
+    if step.all >= SMALL_STEP[True] and not convolves and plan.threads == 1:
         return f"{size}, which gain too little on one thread"
     return None
 

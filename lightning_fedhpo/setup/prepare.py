@@ -37,10 +37,10 @@ TRIAL_CLIENTS = 5
 """How many clients are tried until one of them trains without an error to a finite model."""
 
 
-def prepare(session: Session, known: Mapping[str, Any]) -> None:
+def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     """Try the module out and make the run's executor; the module is left as it was, lazy layers apart.
 
-    ``known`` has the findings of an earlier dry run, which stay.
+    ``known`` has the findings of an earlier dry run, which stay; ``threads`` are those that torch may take in rounds.
     """
     module, data, algorithm, options = session.module, session.data, session.algorithm, session.options
     tuning = session.tuning
@@ -75,7 +75,7 @@ def prepare(session: Session, known: Mapping[str, Any]) -> None:
     state = module_state(module, algorithm.local, changed, options.seed, training)
     sequential.state = state
     configs = tuning.varied if tuning.contrasts else [tuning.config]
-    plan = Plan(clients[:3], configs, session.jobs, session.updates, known.get("vectorized_matches"))
+    plan = Plan(clients[:3], configs, session.jobs, session.updates, threads, known.get("vectorized_matches"))
     session.executor = _chosen(sequential, options, plan)
     session.moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     session.prepared = True

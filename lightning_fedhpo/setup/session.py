@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
@@ -154,8 +155,10 @@ class Session:
         machine.keep_memory()
         known = self.saved or (checkpoint.dry_run_findings(self) if self.has_arms else {})
         private.begin_alike(self.trainer.lightning_module)  # what hooks have made of the module since
-        with seeding.preserved(), processes.fail_together("the dry run"):
-            prepare(self, known)
+        available = torch.get_num_threads()
+        # One thread, since nobody knows yet how large a step is, and a dry run has few.
+        with seeding.preserved(), machine.threads(1), processes.fail_together("the dry run"):
+            prepare(self, known, available)
         with seeding.preserved():
             if self.server is not None:
                 metrics = self.server.score(self.sequential.untrained_arm(), {})

@@ -83,7 +83,7 @@ def test_what_a_run_leaves_behind(whole: Whole) -> None:
     assert (
         said.splitlines()[0]
         == f"executor: {summary['executor']}."
-        == "executor: jobs run one after another, as asked for."
+        == "executor: jobs run one after another, as asked for; on 1 thread, as steps are small."
     )
     assert f"Everything is in {folder}" in said and "wandb sync" in said
     assert "client  lr 0.05, batch_size 16, epochs 3" in said

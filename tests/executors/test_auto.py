@@ -53,7 +53,7 @@ def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
     said = [record.message for record in caplog.records if record.message.startswith("executor: ")]
     assert said == [f"executor: {fed.choice}."]
     assert "jobs run side by side, 4 a round" in fed.choice
-    assert "not compiled: that pays from 1,000 jobs on, and there are 4; on 1 thread(s)" in fed.choice
+    assert "not compiled: that pays from 1,000 jobs on, and there are 4; on 1 thread, as steps are small" in fed.choice
     assert executor_of(fed).threads == 1
 
 
