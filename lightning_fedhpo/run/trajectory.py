@@ -101,29 +101,24 @@ def read_trajectory(path: str | PathLike[str]) -> Trajectory:
 
 def checked(found: Any, where: str) -> Trajectory:
     """Return a trajectory, or raise if it is not one."""
-    if not isinstance(found, Sequence) or not len(found) or not all(map(_is_round, found)):
+    try:
+        rows: Trajectory = [
+            {**row, "server": dict(row["server"]), "client": dict(row["client"])}
+            | ({"clients": {int(n): dict(own) for n, own in row["clients"].items()}} if "clients" in row else {})
+            for row in found
+        ]
+    except (TypeError, KeyError, ValueError, AttributeError):
+        rows = []
+    if not rows:
         raise ValueError(
             f"`trajectory` must be a list with `server` and `client` values for each round, {where} is none: take a "
             "run's trajectory.json, or `fed.result.trajectory`."
         )
-    if any(_names(row) != _names(found[0]) for row in found):
+    if any(_names(row) != _names(rows[0]) for row in rows):
         raise ValueError(f"`trajectory` must have the same hyperparameters in every round, {where} has not.")
-    return [
-        {**row, "server": dict(row["server"]), "client": dict(row["client"])}
-        | ({"clients": {int(client): dict(own) for client, own in row["clients"].items()}} if "clients" in row else {})
-        for row in found
-    ]
-
-
-def _is_round(row: Any) -> bool:
-    if not isinstance(row, Mapping):
-        return False
-    clients = row.get("clients", {})
-    if not isinstance(clients, Mapping) or not all(str(client).isdecimal() for client in clients):
-        return False
-    return all(isinstance(values, Mapping) for values in (row.get("server"), row.get("client"), *clients.values()))
+    return rows
 
 
 def _names(row: Mapping[str, Any]) -> list[Any]:
-    clients = {str(client): set(config) for client, config in row.get("clients", {}).items()}
+    clients = {client: set(config) for client, config in row.get("clients", {}).items()}
     return [set(row["server"]), set(row["client"]), clients]

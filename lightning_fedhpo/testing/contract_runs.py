@@ -143,11 +143,11 @@ def near(one: Any, other: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return nested containers with tensors as bytes and numbers in full, so that nan equals nan."""
+    """Return nested containers as JSON holds them: tensors as bytes, and numbers in full, so that nan equals nan."""
     if isinstance(value, Tensor):
-        return str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes()
+        return [str(value.dtype), list(value.shape), value.detach().cpu().contiguous().numpy().tobytes().hex()]
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return repr(value)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
@@ -16,6 +16,7 @@ from lightning_fedhpo.algorithms import FedAvg, FedOpt, FedProx
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_tensors
+from lightning_fedhpo.testing.contract_runs import plain as plain  # the tests of this folder take it from here
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed
 from tests.fits import fit
 
@@ -172,14 +173,3 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
         "tuner": plain(fed.tuner.state_dict()),
         "progress": [trainer.current_epoch, trainer.global_step, plain(trainer.fit_loop.epoch_progress.state_dict())],
     }
-
-
-def plain(value: Any) -> Any:
-    """Return nested containers with tensors as their bytes, numbers as written in full."""
-    if isinstance(value, Tensor):
-        return [str(value.dtype), list(value.shape), value.detach().contiguous().reshape(-1).numpy().tobytes().hex()]
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return repr(value)
