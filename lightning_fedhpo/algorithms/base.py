@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.binding.lr_schedules import decayed
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
@@ -18,6 +18,9 @@ from lightning_fedhpo.types import ClientResult, Config, plain
 if TYPE_CHECKING:
     from lightning_fedhpo.client.local_run import LocalRun
     from lightning_fedhpo.run.arm import Arm
+
+
+LOCAL_EPOCHS = "local_epochs"
 
 
 class Algorithm:
@@ -38,8 +41,10 @@ class Algorithm:
         client: Hyperparameters of local training beyond the optimizer's own, with defaults.
         server: Hyperparameters of aggregation, with defaults.
         weighting: ``"examples"`` weighs a client by its training examples, ``"uniform"`` counts all alike.
-        local: Shell patterns of parameters and buffers that never leave the client (``"*bn*"`` is FedBN,
-            ``"head.*"`` a personal head).
+        local: Parameters and buffers that never leave the client, by shell patterns of their names (``"head.*"``, as in
+            FedPer) or by types of layers (``"batchnorm"``, as in FedBN). With it there is a client hyperparameter
+            ``local_epochs``: so many epochs before the others move only what is local, and the others only what is
+            not, as in FedRep; 0, the default, trains all together.
     """
 
     clients: int = 0
@@ -56,7 +61,7 @@ class Algorithm:
         local: str | Sequence[str] = (),
     ) -> None:
         check_kinds(Algorithm, locals())
-        self.client: dict[str, float] = plain(client or {})
+        self.client: dict[str, float] = {**plain(client or {}), **({LOCAL_EPOCHS: 0} if local else {})}
         self.server: dict[str, float] = plain(server or {})
         self.weighting = weighting
         self.local = (local,) if isinstance(local, str) else tuple(local)
@@ -126,7 +131,7 @@ class Algorithm:
     @property
     def changes_gradient(self) -> bool:
         """Whether gradients are changed between backward and step, which a :meth:`train_locally` may do, too."""
-        return self.adds_gradient
+        return self.adds_gradient or bool(self.local)
 
     @property
     def trains_otherwise(self) -> bool:
@@ -168,6 +173,8 @@ class Algorithm:
         """Refuse impossible values: the constructor checks the defaults, the set-up what may be set or drawn."""
         for name, value in values.items():
             number(f"the {side}'s `{name}`", value)
+        if side == "client":
+            whole(f"`{LOCAL_EPOCHS}`", values.get(LOCAL_EPOCHS, 0), 0)
         if side == "server":
             number("the server's `lr`", values.get("lr", 1.0), above=0, why="with 0 the model never changes")
             number("the server's `momentum`", values.get("momentum", 0.0), low=0, below=1)

@@ -119,7 +119,7 @@ def module_state(
 
     Args:
         module: The user's module.
-        local: Shell patterns of what never leaves the client.
+        local: Shell patterns, or names of layer types, of what never leaves the client.
         moving: Names of the frozen parameters and buffers that training was seen to change; the others stay as they
             are in every arm, are kept once, and are put back after every job.
         seed: For the generators that the module keeps.
@@ -132,7 +132,7 @@ def module_state(
     unmatched = set(local)
     for name, tensor, _ in named_state(module):
         trainable = name in trainable_names
-        matching = {pattern for pattern in local if fnmatchcase(name, pattern)}
+        matching = {pattern for pattern in local if fnmatchcase(name, pattern) or _is_in_layer(module, name, pattern)}
         unmatched -= matching
         if matching and (trainable or name in moving):
             personal[name] = tensor
@@ -156,6 +156,13 @@ def module_state(
         {n: t for n, t, _ in named_state(module) if isinstance(t, nn.Parameter) and n not in trainable_names},
         Snapshot(module, sent.values(), seed),
     )
+
+
+def _is_in_layer(module: nn.Module, name: str, kind: str) -> bool:
+    """Whether a tensor belongs to a layer of a type, such as ``"batchnorm"``: case and leading underscores aside."""
+    layer = module.get_submodule(name.rpartition(".")[0])
+    kinds = {one.__name__.lower().lstrip("_") for one in type(layer).__mro__ if one not in nn.Module.__mro__}
+    return layer is not module and kind.lower() in kinds
 
 
 @torch.no_grad()

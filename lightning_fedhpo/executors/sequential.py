@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS, Algorithm
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.local_run import Added, Limits, LocalRun
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
@@ -51,6 +51,7 @@ class SequentialExecutor(Executor):
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
         self._added: Added | None = None
+        self._still: Sequence[Tensor] = ()
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
         self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
         self._share = 1.0 / local.trainer.accumulate_grad_batches
@@ -101,15 +102,7 @@ class SequentialExecutor(Executor):
         self.state.begin()
         with seeding.preserved():
             self.begin_client(self.untrained_arm(), client, {})
-            size, generator = self.binding.settings.batch_size, torch.Generator().manual_seed(0)
-            self.local.train(self.data.examples(client, "train"), 1, size, generator, max_steps=1)
-            self.local.recorder.finish()
-
-    def unused(self, client: int) -> list[int]:
-        """Return the weights without a gradient: torch's optimizers leave them alone."""
-        with self.rewound():
-            self.step_once(client)
-            return [number for number, weight in enumerate(self.state.weights) if weight.grad is None]
+            self.train(self.data, client, 0, epochs=1, limits=Limits(steps=1))
 
     @contextmanager
     def rewound(self) -> Iterator[None]:
@@ -239,13 +232,22 @@ class SequentialExecutor(Executor):
         ``sends`` says whether anything of the model is sent. Epochs and limits are those in force by default.
         """
         settings, limits = self.binding.settings, limits or self.limits
+        first = int(settings.algorithm.get(LOCAL_EPOCHS, 0))
 
         def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: Added | None) -> Done:
             self._added = added or self._adds
+            self._still = self.state.weights if first else ()
             self.state.snapshot.reseed(draw)
+
+            def epoch_ended(epoch: int) -> None:
+                if epoch + 1 == first:
+                    self._still = self.state.personal
+                if after_epoch is not None:
+                    after_epoch(epoch)
+
             return self.local.train(
                 data.examples(client, "train"),
-                epochs or settings.epochs,
+                first + (epochs or settings.epochs),
                 settings.batch_size,
                 self._generator.manual_seed(draw),
                 limits.train,
@@ -253,7 +255,7 @@ class SequentialExecutor(Executor):
                 val=data.examples(client, "val") if self.local.watches_validation else None,
                 val_limit=limits.val,
                 around=around,
-                after_epoch=after_epoch,
+                after_epoch=epoch_ended,
             )
 
         run = LocalRun(
@@ -273,7 +275,9 @@ class SequentialExecutor(Executor):
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Add what the algorithm adds to the gradients."""
+        """Add what the algorithm adds to the gradients, and drop those of what is not to move."""
+        for tensor in self._still:
+            tensor.grad = None
         for tensor in self._sparse:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse

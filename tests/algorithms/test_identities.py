@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_fedhpo import Algorithm, FedAvg, FederatedLoop, FedOpt, FedProx, Reptile
+from lightning_fedhpo import Algorithm, FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Reptile, seeding
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
+from lightning_fedhpo.testing.toy import toy_tensors
 from lightning_fedhpo.types import ClientResult, Job
 
 
@@ -152,10 +153,11 @@ class WithNorm(ToyModule):
         self.net = nn.Sequential(nn.BatchNorm1d(6), *self.net)
 
 
-def test_what_is_local_never_leaves_the_client() -> None:
+@pytest.mark.parametrize("local", ["net.0.*", "batchnorm"])
+def test_what_is_local_never_leaves_the_client(local: str) -> None:
     """FedBN: clients keep their own norms, the server keeps the initial ones, and nothing of them is sent."""
     module = WithNorm()
-    fed = FederatedLoop(FedAvg(local="net.0.*"), cohort=4, executor="sequential")
+    fed = FederatedLoop(FedAvg(local=local), cohort=4, executor="sequential")
     quiet_trainer(3, fed).fit(module, datamodule=toy_data(clients=4))
     arm = fed.arms[0]
     assert sorted(arm.client_state) == [0, 1, 2, 3]
@@ -164,6 +166,27 @@ def test_what_is_local_never_leaves_the_client() -> None:
     assert torch.equal(module.net[0].running_mean, torch.zeros(6))  # type: ignore[arg-type]
     linear = sum(parameter.numel() for parameter in module.net[1:].parameters())
     assert fed.result.ledger["bytes_up"] == 3 * 4 * 4 * linear
+
+
+def test_local_epochs_move_the_head_first_and_then_only_the_rest() -> None:
+    """FedRep, one round of one client, against a training by hand of one part after the other."""
+    data, by_hand = toy_data(clients=1), ToyModule()
+    fed = FederatedLoop(FedAvg(local="net.3.*"), cohort=1, epochs=2, executor="sequential")
+    quiet_trainer(1, fed, Fixed(client={"local_epochs": 3})).fit(ToyModule(), datamodule=data)
+    body, head = [*by_hand.net[0].parameters()], [*by_hand.net[3].parameters()]
+    generator = torch.Generator().manual_seed(seeding.key(0, seeding.BATCHES, 0, 0, 0))
+    own = torch.as_tensor(data.indices(0, "train")).long()
+    x, y = (column[own] for column in toy_tensors())
+    for epoch in range(5):
+        optimizer = torch.optim.SGD(head if epoch < 3 else body, lr=0.1)
+        for rows in torch.randperm(len(x), generator=generator).split(8):
+            by_hand.zero_grad()
+            nn.functional.cross_entropy(by_hand(x[rows]), y[rows]).backward()
+            optimizer.step()
+    arm = fed.arms[0]
+    assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(body, arm.weights, strict=True))
+    assert torch.allclose(arm.client_state[0]["local"][0], head[0], atol=1e-6)
+    assert fed.result.jobs["local_steps"] == [5 * -(-len(x) // 8)]
 
 
 @pytest.mark.parametrize(

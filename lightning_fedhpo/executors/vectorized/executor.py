@@ -107,7 +107,10 @@ def scout(batched: BatchedJobs, client: int) -> None:
     for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
         sequential.clean()
         programs.scout(stage, weights, values)
-    programs.freeze(sequential.unused(client))
+    with sequential.rewound():
+        sequential.step_once(client)
+        # torch's optimizers leave weights without a gradient alone
+        programs.freeze([number for number, weight in enumerate(sequential.state.weights) if weight.grad is None])
     sequential.clean()
 
 
