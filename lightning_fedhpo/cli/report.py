@@ -15,6 +15,7 @@ from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.report.run_report import write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
+from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
 
 
@@ -45,9 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``fedhpo-report``."""
     parser = argparse.ArgumentParser(prog="fedhpo-report", description="Write report.html into a run's folder.")
     parser.add_argument("folder", type=Path, help="a run's folder, or a folder with runs below it, such as a sweep's")
+    parser.add_argument("--wandb", metavar="ENTITY/PROJECT", help="make a report in Weights & Biases instead")
     given = parser.parse_args(arguments)
     try:
-        print(write_report(given.folder.absolute()))
+        folder = given.folder.absolute()
+        print(write_report(folder) if given.wandb is None else publish(folder, given.wandb))
     except (ModuleNotFoundError, OSError, ValueError) as error:
         print(f"fedhpo-report: {error}", file=sys.stderr)
         return 1
