@@ -16,7 +16,7 @@ SETUP_FILES = pyproject.toml constraints.txt
 TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
 PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test test-all test-oldest test-thirdparty lint types coverage format benchmark guard clean help
+.PHONY: demo docs test test-all test-oldest test-thirdparty lint types coverage format benchmark guard clean help
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make coverage     run the test suite and fail below 90 % coverage"
 	@echo "make lint         check style; make format: put it right"
 	@echo "make types        check types"
+	@echo "make docs         build the site into site/, to open site/index.html"
 	@echo "make benchmark    measure the speed (long; ARGS=--help says what there is)"
 	@echo "make guard        fail if the speed has fallen below 0.8 of what is recorded (a minute)"
 	@echo "make clean        remove the environments, caches and what runs left behind"
@@ -55,6 +56,10 @@ format: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
+
+# MkDocs' theme would print a warning about other versions of MkDocs.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 # The suite sets threads itself, and starts processes without the settings of this one.
 benchmark: $(VENV)/.installed-dev
@@ -116,6 +121,11 @@ $(VENV)/.installed-dev: $(SETUP_FILES)
 	$(call install,$(VENV),constraints.txt,-e ".[dev]")
 	@touch $(VENV)/.installed $@
 
+$(VENV)/.installed-docs: $(SETUP_FILES)
+	$(call make_venv,$(VENV))
+	$(call install,$(VENV),constraints.txt,-e ".[docs]")
+	@touch $(VENV)/.installed $@
+
 # Only what the suite needs is installed: the linters' own dependencies exclude what the oldest Lightning requires.
 comma := ,
 $(OLDEST)/.installed: $(SETUP_FILES) constraints-oldest.txt
@@ -134,5 +144,5 @@ $(THIRDPARTY)/.installed: $(SETUP_FILES) constraints-thirdparty.txt
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) .venv-flower .venv-pfl build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
-	rm -rf outputs multirun wandb lightning_logs checkpoints
+	rm -rf site outputs multirun wandb lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
