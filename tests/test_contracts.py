@@ -16,7 +16,6 @@ from lightning_fedhpo.searches import RandomSearch, Search
 from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.tuners import Fixed, Tuner
 from lightning_fedhpo.types import Suggestion
-from tests.algorithms.stateful import Controls
 
 
 def _exported(package: Any, base: type) -> list[Any]:
@@ -36,7 +35,6 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{kind.__name__: kind for kind in _exported(algorithms, Algorithm)},
     "MAML-second": lambda: MAML(first_order=False),
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
-    "with-state": Controls,
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
 EFFECT = {"FedPA": partial(testing.check_hyperparameters, client={"epochs": 3})}  # which takes several samples

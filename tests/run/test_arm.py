@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_fedhpo import FedAvg
+from lightning_fedhpo import FedAvg, Scaffold
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job
-from tests.algorithms.stateful import Controls
 
 
 def sent(weights: list[Tensor], buffers: list[Tensor]) -> ClientResult:
@@ -42,7 +41,7 @@ def trained(arm: Arm, algorithm: FedAvg, value: float) -> None:
 
 
 def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
-    algorithm = Controls(momentum=0.9)
+    algorithm = Scaffold(momentum=0.9)
     algorithm.clients = 4
     good, bad = (Arm(index, algorithm, {}, [torch.zeros(3)], client={"lr": 0.1}) for index in (0, 1))
     for arm, values in ((good, (1.0, 3.0)), (bad, (5.0, 7.0))):
@@ -67,7 +66,7 @@ def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
 
 
 def test_states_are_pending_until_the_round_is_aggregated() -> None:
-    algorithm = Controls()
+    algorithm = Scaffold()
     algorithm.clients = 4
     arm = Arm(0, algorithm, {}, [torch.zeros(2)])
     assert arm.nbytes == 2 * 4 + 2 * 4  # the model, and the control variates that travel with it

@@ -14,18 +14,17 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from lightning_fedhpo import FedPop, Float, Int, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FedPop, Float, Int, RandomSearch, Scaffold, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.types import ClientResult
-from tests.algorithms.stateful import Controls
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import offline  # noqa: E402 - a module of the tests beside this folder
 
-pytestmark = pytest.mark.filterwarnings("ignore:mode='max' prefers large values of 'val_loss'")
+pytestmark = pytest.mark.filterwarnings("ignore:mode='max' prefers large values of 'val_loss'", "ignore:Scaffold takes")
 
 SPACE = SearchSpace(
     client={"lr": Float(1e-3, 0.5, log=True), "momentum": Float(0.0, 0.9), "batch_size": Int(4, 16)},
@@ -50,17 +49,17 @@ def tensors(arm: Arm) -> Iterator[Tensor]:
             yield from several
 
 
-class Recording(Controls):
+class Recording(Scaffold):
     """Keeps what clients send."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.sent: dict[tuple[int, int], list[tuple[int, list[Tensor]]]] = {}
+        self.kept_models: dict[tuple[int, int], list[tuple[int, list[Tensor]]]] = {}
 
     def receive(self, arm: Arm, result: ClientResult) -> None:
         super().receive(arm, result)
         weights = [weight.detach().clone() for weight in result.weights]
-        self.sent.setdefault((result.job.round, arm.index), []).append((result.train_examples, weights))
+        self.kept_models.setdefault((result.job.round, arm.index), []).append((result.train_examples, weights))
 
 
 class States(Callback):
@@ -120,7 +119,7 @@ def test_a_server_momentum_that_has_evolved_changes_the_next_aggregation(populat
         now, arm = row["round"], row["arm"]
         old, buffers, server = states.after[now, arm]
         assert (server["momentum"], server["lr"]) == (row["server/momentum"], row["server/lr"])
-        results = algorithm.sent[now + 1, arm]
+        results = algorithm.kept_models[now + 1, arm]
         total = sum(examples for examples, _ in results)
         apart = 0.0
         for place, (weight, buffer) in enumerate(zip(old, buffers, strict=True)):
