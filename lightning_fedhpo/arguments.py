@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -128,6 +129,16 @@ def shown(value: object, longest: int = 100) -> str:
     except ValueError:  # Python does not write down numbers of more than some thousand digits
         text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a question after the most similar name; nothing where none is similar.
+
+    >>> did_you_mean("momentun", ["lr", "momentum"]), did_you_mean("learning_rate", ["lr"]), did_you_mean("x", ["lr"])
+    (" Did you mean 'momentum'?", " Did you mean 'lr'?", '')
+    """
+    found = get_close_matches(name.replace("learning_rate", "lr"), list(names), 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def _quoted(name: str) -> str:

@@ -226,6 +226,7 @@ class FederatedLoop(RunHooks):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
+        self._begun = True
         if stage != "fit":
             return
         with processes.fail_together("the set-up") as answers:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arguments import check_kinds, did_you_mean, number, whole
 from lightning_fedhpo.binding.lr_schedules import decayed
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
@@ -164,6 +164,7 @@ class Algorithm:
             raise ValueError(
                 f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "
                 f"takes {', '.join(self.server) or 'none'}. Leave it out, or take an algorithm that has it."
+                f"{did_you_mean(unknown[0], self.server)}"
             )
 
     def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str]) -> None:

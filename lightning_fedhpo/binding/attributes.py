@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_fedhpo.arguments import number
+from lightning_fedhpo.arguments import did_you_mean, number
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -121,7 +121,7 @@ def _step(owner: Any, name: str, path: str) -> Any:
         there = sorted(key for key in {*dir(owner)} - {*dir(type(owner))} if not key.startswith("_"))
     raise ValueError(
         f"hyperparameter {path!r} reaches nothing: {type(owner).__name__} has no {name!r}, it has "
-        f"{', '.join(there) or 'nothing'}."
+        f"{', '.join(there) or 'nothing'}.{did_you_mean(name, there)}"
     )
 
 

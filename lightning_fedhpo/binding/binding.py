@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, is_finite, is_number, number, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finite, is_number, number, whole
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
@@ -153,7 +153,9 @@ class Binding:
         keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
         names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
         names += ["dropout"] if dropouts(self._module) else []
-        reason = ""
+        reason = did_you_mean(name, names)
+        if not keys:
+            reason = " The module has no optimizer: its `configure_optimizers` returned none."
         if name == "dropout":
             reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."
         return (

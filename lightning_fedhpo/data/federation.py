@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning import LightningDataModule
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -203,6 +204,11 @@ class FederatedData(DataModuleProxy):
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return a loader of all clients' training examples, shuffled."""
+        if self.trainer is not None and not any(hasattr(one, "is_federated_loop") for one in self.trainer.callbacks):  # type: ignore[attr-defined]  # Lightning's own
+            rank_zero_warn(
+                "this Trainer has no FederatedLoop: it trains one model on all clients' examples together. For a "
+                "federated run, Trainer(callbacks=[FederatedLoop(...)])."
+            )
         return self._split("train").loader(self.batch_size, self._generator(), shuffle=True)
 
     def val_dataloader(self) -> DataLoader[Any] | list[DataLoader[Any]]:

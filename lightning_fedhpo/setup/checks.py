@@ -13,6 +13,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import did_you_mean
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
@@ -79,7 +80,7 @@ def check_logged(metrics: Mapping[str, float], monitor: str | None, where: str =
     if monitor is not None and monitor not in metrics:
         raise ValueError(
             f"`monitor={monitor!r}` is not among what `validation_step` logs or returns{where}: "
-            f"{', '.join(metrics) or 'nothing'}. Name one of these, or log it."
+            f"{', '.join(metrics) or 'nothing'}. Name one of these, or log it.{did_you_mean(monitor, metrics)}"
         )
 
 

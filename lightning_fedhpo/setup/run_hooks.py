@@ -20,10 +20,16 @@ class RunHooks(Callback):
     """Base of :class:`~lightning_fedhpo.FederatedLoop`: everything but the rounds."""
 
     is_federated_loop = True
+    _begun = False
 
     def __init__(self) -> None:
         self._session: Session | None = None
         self._release: Callable[[], None] = lambda: None
+
+    @property
+    def state_key(self) -> str:
+        """The name in a checkpoint; its own before a run, so that a second loop is refused by our words."""
+        return super().state_key if self._begun else f"{super().state_key} {id(self)}"
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""

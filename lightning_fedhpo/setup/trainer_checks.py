@@ -116,6 +116,8 @@ def _strategy(strategy: Any) -> Iterator[str]:
 
 
 def _callbacks(trainer: AnyTrainer) -> Iterator[str]:
+    if (loops := sum(getattr(one, "is_federated_loop", False) for one in trainer.callbacks)) > 1:
+        yield f"{loops} FederatedLoops: a run has one, with one algorithm; for another one make another Trainer."
     for callback in trainer.callbacks:
         if isinstance(callback, ModelCheckpoint):
             folder = str(callback.dirpath or trainer.default_root_dir)

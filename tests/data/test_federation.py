@@ -133,6 +133,7 @@ class Counting(Classifier):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.filterwarnings("ignore:this Trainer has no FederatedLoop")
 def test_an_ordinary_trainer_takes_the_pooled_clients() -> None:
     data = pickle.loads(pickle.dumps(FederatedData((X, Y), Iid(10), batch_size=16)))
     assert data.fingerprint() == FederatedData((X, Y), Iid(10)).fingerprint()

@@ -6,44 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo import FederatedLoop, Fixed
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.run.evaluation import check_clients
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.fits import fit, same
-
-
-@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_plain_loaders_are_refused() -> None:
-    loader = DataLoader(TensorDataset(*toy_tensors(20)), batch_size=4)
-    trainer = quiet_trainer(1, FederatedLoop(cohort=2, executor="sequential"))
-    with pytest.raises(MisconfigurationException, match=r"FederatedData, got data loaders.*datamodule=FederatedData"):
-        trainer.fit(ToyModule(), loader)
-
-
-class Other(Fixed):
-    """A second tuner."""
-
-
-NO_TESTS = toy_data(fractions=(0.8, 0.2, 0.0))
 
 
 @pytest.mark.parametrize(
     ("callbacks", "options", "message"),
     [
-        ((), {"cohort": 9}, "`cohort` is 9, but the federation has 8 clients"),
         ((), {"evaluate_at": 1, "evaluate_clients": 9}, "`evaluate_clients` must be from 1 to 8, .* got 9"),
-        ((), {"evaluate_at": 1, "data": NO_TESTS}, "`evaluate_at` tests on .* test examples, of which there are none"),
-        ((), {"monitor": "val_los"}, "monitor='val_los'.*val_loss, val_acc"),
         ((), {"algorithm": FedAvg(local="*bn*")}, r"`local` names \*bn\*, which match nothing.*net.0.weight"),
-        ((Fixed(), Other()), {}, "Fixed, Other"),
-        ((Fixed({"learning_rate": 0.5}),), {}, "'learning_rate' reaches nothing"),
-        ((Fixed({"prox_mu": 0.5}),), {}, "'prox_mu' reaches nothing"),
-        ((Fixed({"module.nothing": 0.5}),), {}, "nothing"),
         ((Fixed({"hparams.nothing": 0.5}),), {}, "nothing"),
     ],
 )
@@ -75,17 +51,6 @@ def test_clients_that_cannot_be_tested(clients: Any, error: type[Exception], mes
     check_clients(np.int64(3), sizes)
 
 
-@pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
-def test_a_monitor_without_a_validation_step() -> None:
-    class Trains(ToyModule):
-        validation_step = LightningModule.validation_step
-
-    with pytest.raises(MisconfigurationException, match=r"`validation_step`, which Trains does not have.*monitor=None"):
-        fit(1, module=Trains())
-
-
-def test_a_result_before_a_run() -> None:
-    with pytest.raises(RuntimeError, match="no result yet"):
-        _ = FederatedLoop().result
+def test_an_evaluation_before_a_run() -> None:
     with pytest.raises(RuntimeError, match="call `trainer.fit` first"):
         FederatedLoop().evaluate(quiet_trainer(1), ToyModule(), toy_data())
