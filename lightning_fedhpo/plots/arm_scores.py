@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, Rules, look
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import arm_text
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
-
-
-def view(values: Sequence[float], mode: str) -> tuple[float, float] | None:
-    """Return the part of an axis without a few very bad scores; None where there are none.
-
-    >>> view([1.0, 2.0, 1.5, 1.2, 1.0, 1.1, 1.3, 1.0, 1.0, 1.2, 1e9], "min") is None
-    False
-    >>> view([1.0, 2.0, 3.0], "min") is None
-    True
-    """
-    finite = np.sort([value for value in values if math.isfinite(value)])
-    if not len(finite):
-        return None
-    signed = finite if mode == "min" else -finite[::-1]
-    best, usual = signed[0], float(np.quantile(signed, 0.9))
-    if signed[-1] - best <= 4 * (usual - best):
-        return None
-    ends = best - 0.05 * (usual - best), usual + 0.5 * (usual - best)
-    return ends if mode == "min" else (-ends[1], -ends[0])
+from lightning_fedhpo.plots.scales import is_wide, view
 
 
 def rungs(run: RunData, arm: int | None = None) -> list[Mark]:
@@ -69,7 +48,7 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
             Line(
                 [x for number in rest for x in (*rounds[number], math.nan)],
                 [y for number in rest for y in (*scores[number], math.nan)],
-                f"the other {len(rest)} arms",
+                f"the other {len(rest)} arms" if len(rest) > 1 else "the other arm",
                 GREY,
                 width=0.8,
                 hover=[texts[number] for number in rest for _ in range(len(rounds[number]) + 1)],
@@ -86,6 +65,8 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
         width = 2.2 if colour == VERMILLION else 1.6
         marks.append(Line(rounds[number], scores[number], name, colour, style, width, hover=hover))
     title = f"Score of {len(scores)} arm{'s' if len(scores) > 1 else ''} over rounds"
-    shown = view([score for values in scores.values() for score in values], run.mode)
+    every = [score for values in scores.values() for score in values if math.isfinite(score)]
+    shown = view(every, run.mode)
     note = "Some scores are outside of the picture: they are far worse." if shown else ""
-    return Chart(title, "round", run.score_label, marks, y_range=shown, note=note)
+    log = shown is None and is_wide(every)
+    return Chart(title, "round", run.score_label, marks, y_log=log, y_range=shown, note=note)

@@ -70,7 +70,7 @@ def client_labels(run: RunData) -> Chart:
         marks.append(Bars(places, counts.tolist(), starts.tolist(), shown, colour, thickness=1.0, hover=hover))
         starts = starts + counts
     ticks = {place: str(row["client"]) for place, row in zip(places, rows, strict=True)}
-    title = f"Labels of {len(rows)} clients, evenly spaced by size"
+    title = f"Labels of {len(rows)} clients" + (", evenly spaced by size" if len(rows) < len(run.federation) else "")
     return Chart(title, "training examples", "client", marks, y_ticks=ticks if len(rows) <= _NAMED else {})
 
 

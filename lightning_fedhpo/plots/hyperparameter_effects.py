@@ -30,12 +30,11 @@ from lightning_fedhpo.plots.chart import (
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import varying
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.plots.scales import is_number, is_wide, scaled
 from lightning_fedhpo.run.result_text import config_text, value_text
 
 FEWEST = 8
 """Trials below which nothing is said about importance."""
-_WIDE = 30.0
-"""The ratio of the largest to the smallest value above which an axis is logarithmic."""
 _CHANCE = 0.05
 
 
@@ -82,16 +81,17 @@ def trials_of(run: RunData) -> Trials:
 
 
 def _arms(run: RunData, searched: Sequence[int]) -> tuple[list[Trial], str]:
-    rows = {number: run.rows(number) for number in searched}
+    scores = {number: run.column("score", number) for number in searched}
     copied = [arm["ancestors"][0][0] for arm in run.arms if arm["ancestors"]]
-    rounds = min(*(len(own) for own in rows.values()), *copied)
+    rounds = min(*(len(own) for own in scores.values()), *copied)
     if not rounds:
         raise NoDataError("some arms have not had a round, so that arms cannot be compared at equal rounds.")
     last = max(1, rounds // 5)
+    names = [name for name in run.history.columns if name.startswith(("client/", "server/"))]
     found = []
-    for number, own in rows.items():
-        values = {name: own[rounds - 1][name] for name in own[0] if name.startswith(("client/", "server/"))}
-        score = math.fsum(row["score"] for row in own[rounds - last : rounds]) / last
+    for number, own in scores.items():
+        values = {name: run.column(name, number)[rounds - 1] for name in names}
+        score = math.fsum(own[rounds - last : rounds]) / last
         out = run.arms[number]["eliminated_at"]
         group = "lived to the end" if out is None else f"eliminated after {out} rounds"
         found.append(Trial(f"arm {number}", group, values, score, number == run.searched))
@@ -122,36 +122,6 @@ def _configs(run: RunData) -> tuple[list[Trial], str]:
         for values, told in by_config.items()
     ]
     return found, f"{run.monitor} of clients, less the round's mean"
-
-
-def is_number(values: Sequence[Any]) -> bool:
-    """Whether all values are numbers."""
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
-def is_wide(values: Sequence[Any]) -> bool:
-    """Whether values are better seen on a logarithmic axis.
-
-    >>> is_wide([0.001, 0.1]), is_wide([1, 2, 3]), is_wide([0.0, 0.1])
-    (True, False, False)
-    """
-    return is_number(values) and min(values) > 0 and max(values) / min(values) > _WIDE
-
-
-def scaled(values: Sequence[Any]) -> tuple[list[float], str, str]:
-    """Return values between 0 and 1, and texts for the ends.
-
-    >>> scaled([0.001, 0.1, 1.0])[0][1].__round__(3), scaled(["sgd", "adam", "sgd"])
-    (0.667, ([0.0, 1.0, 0.0], 'sgd', 'adam'))
-    """
-    if not is_number(values):
-        kinds = list(dict.fromkeys(values))
-        places = [kinds.index(value) / max(len(kinds) - 1, 1) for value in values]
-        return places, value_text(kinds[0]), value_text(kinds[-1])
-    low, high = min(values), max(values)
-    raised = np.log(values) if is_wide(values) else np.asarray(values, dtype=float)
-    spread = raised.max() - raised.min()
-    return ((raised - raised.min()) / (spread or 1.0)).tolist(), value_text(low), value_text(high)
 
 
 def _hover(trial: Trial) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points, look
 from lightning_fedhpo.plots.figure import Figure
-from lightning_fedhpo.plots.hyperparameter_effects import is_number, is_wide, scaled
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.plots.scales import is_number, is_wide, scaled
 from lightning_fedhpo.run.result_text import value_text
 
 
@@ -19,7 +19,8 @@ def lineage(run: RunData) -> Chart:
     if not len(run.lineage):
         raise NoDataError("a lineage is that of FedPop's arms, and in this run none became a copy of another one.")
     marks: list[Mark] = []
-    for arm in run.arms:
+    members = [arm for arm in run.arms if not arm["index"] == run.best_arm != run.searched]
+    for arm in members:
         rounds = run.column("round", arm["index"])
         marks.append(Line([rounds[0], rounds[-1]], [arm["index"]] * 2, colour=GREY, width=1.0))
     hover = []
@@ -33,10 +34,17 @@ def lineage(run: RunData) -> Chart:
     replaced = run.lineage["round"], run.lineage["arm"]
     marks += [
         Points(*replaced, "an arm became a changed copy of another one", GREEN, "triangle", 5.0, hover),
-        Line(rounds, path[: len(rounds)], f"where arm {run.searched}, the best, comes from", VERMILLION, width=2.4),
+        Line(
+            rounds,
+            path[: len(rounds)],
+            f"where arm {run.searched}, the best, comes from",
+            VERMILLION,
+            width=2.4,
+            steps=True,
+        ),
     ]
-    title = f"Lineage of {len(run.arms)} arms"
-    ticks = {float(arm["index"]): str(arm["index"]) for arm in run.arms} if len(run.arms) <= 30 else {}
+    title = f"Lineage of {len(members)} arms"
+    ticks = {float(arm["index"]): str(arm["index"]) for arm in members} if len(members) <= 30 else {}
     return Chart(title, "round", "arm", marks, y_ticks=ticks)
 
 

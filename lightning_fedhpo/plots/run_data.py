@@ -82,6 +82,11 @@ class RunData:
         return int(self.trajectory[-1]["arm"]) if self.trajectory else self.best_arm
 
     @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
+        """The columns that were asked for: to read one out of a table takes time."""
+        return {}
+
+    @cached_property
     def _rows(self) -> dict[int, list[int]]:
         """The places of every arm's rows in the history."""
         found: dict[int, list[int]] = {}
@@ -91,12 +96,9 @@ class RunData:
 
     def column(self, name: str, arm: int) -> list[Any]:
         """Return an arm's column of the history."""
-        cells = self.history[name]
-        return [cells[place] for place in self._rows.get(arm, ())]
-
-    def rows(self, arm: int) -> list[dict[str, Any]]:
-        """Return an arm's rows of the history."""
-        return [self.history[place] for place in self._rows.get(arm, ())]
+        if name not in self._columns:
+            self._columns[name] = self.history[name]
+        return [self._columns[name][place] for place in self._rows.get(arm, ())]
 
     def owners(self, arm: int) -> list[int]:
         """Return in which arm each round of an arm's history took place: in FedPop arms become copies of others."""

@@ -194,8 +194,12 @@ class Table(Sequence[dict[str, Any]]):
         """Read a table that :meth:`to_csv` has written; a text that reads like a number becomes one."""
         with Path(path).open(encoding="utf-8", newline="") as file:
             names, *rows = csv.reader(file)
-        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-        return cls({name: _parsed(cells) for name, cells in zip(names, columns, strict=True)})
+        table = cls()
+        for name, cells in zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True):
+            table._held[name] = Column()
+            table._held[name].extend(_parsed(cells))
+        table._names, table._flushed = tuple(names), len(rows)
+        return table
 
     def state_dict(self) -> dict[str, Any]:
         """Return the table as a checkpoint keeps it: one tensor of kinds, and one of the numbers' bits."""

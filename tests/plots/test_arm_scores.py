@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_fedhpo import plots
-from lightning_fedhpo.plots.arm_scores import view
 from lightning_fedhpo.plots.chart import Line, Points, Rules
 from lightning_fedhpo.plots.run_data import load
+from lightning_fedhpo.plots.scales import view
 from lightning_fedhpo.run.table import Table
 from tests.plots.plotted_runs import chosen, evolved, halved
 from tests.runs import rows
@@ -49,5 +49,7 @@ def test_a_diverged_arm_does_not_flatten_the_others() -> None:
     far = replace(run, history=Table({**run.history.to_dict(), "score": scores}))
     low, high = plots.arms(far).get_ylim()
     assert low <= min(scores) and high < 10
+    scores = [1e9 if place % 2 else score for place, score in enumerate(scores)]
+    assert plots.arms(replace(run, history=Table({**run.history.to_dict(), "score": scores}))).get_yscale() == "log"
     assert view([math.nan], "min") is None
     assert view([0.9] * 8 + [0.8, 0.7, -1e9], "max")[0] > 0
