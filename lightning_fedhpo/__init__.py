@@ -14,6 +14,14 @@ from lightning_fedhpo.algorithms import (
 )
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural, Quantity, Shards
 from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.participation import (
+    AvailableClients,
+    ClientsBySize,
+    ClientsInTurn,
+    Devices,
+    Participation,
+    UniformClients,
+)
 from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
 from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
@@ -21,8 +29,12 @@ from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, Multiplicativ
 __all__ = [
     "MAML",
     "Algorithm",
+    "AvailableClients",
     "BayesianSearch",
     "Choice",
+    "ClientsBySize",
+    "ClientsInTurn",
+    "Devices",
     "Dirichlet",
     "Ditto",
     "FedAvg",
@@ -42,6 +54,7 @@ __all__ = [
     "Int",
     "MultiplicativeWeights",
     "Natural",
+    "Participation",
     "Quantity",
     "RandomSearch",
     "Replay",
@@ -52,4 +65,5 @@ __all__ = [
     "Shards",
     "SuccessiveHalving",
     "Tuner",
+    "UniformClients",
 ]

@@ -14,8 +14,8 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.executors.settings import Setting
+from lightning_fedhpo.participation import Devices, Participation, UniformClients
 from lightning_fedhpo.run import divergence, identity, machine, result_text
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
@@ -64,6 +64,8 @@ class FederatedLoop(RunHooks):
             as long as they live; ``"all"`` logs every arm's. The history has all of them.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
             ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
+        clients: Who takes part in a round, :class:`~lightning_fedhpo.UniformClients` by default.
+        devices: Simulated :class:`~lightning_fedhpo.Devices`: their speed, drop-outs, a deadline.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -98,6 +100,8 @@ class FederatedLoop(RunHooks):
         server_data: Any = None,
         retrain: int | None = None,
         verify: bool = True,
+        clients: Participation | None = None,
+        devices: Devices | None = None,
     ) -> None:
         super().__init__()
         self._log = RunLog()
@@ -105,10 +109,10 @@ class FederatedLoop(RunHooks):
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
+            clients or UniformClients(), devices,
         )  # fmt: skip
-        self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
+        self.cohort, self.seed, self.retrain = options.cohort, options.seed, options.retrain
         self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
-        self.evaluate_at, self.evaluate_clients, self.retrain = evaluate_at, options.evaluate_clients, options.retrain
 
     # ------------------------------------------------------------------ the round
 
@@ -130,15 +134,14 @@ class FederatedLoop(RunHooks):
 
     def _jobs_of(self, arm: Arm) -> list[Job]:
         session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
-        draw = seeding.rng(self.seed, seeding.COHORT, number, arm.index)
-        drawn = [int(client) for client in draw_cohort(draw, len(session.data), self.cohort)][: session.job_limit]
-        cohort = [client for client in drawn for _ in range(tuner.repeats)]
+        cohort = [client for client in session.cohort_of(arm, number) for _ in range(tuner.repeats)]
         suggestions = tuner.suggest(arm, cohort, self._context)
         checks.check_suggestions(tuner, suggestions, len(cohort))
-        return [
+        jobs = [
             Job(number, arm.index, client, arm.config_of(client) | plain(one.config), one.index, one.weight)
             for client, one in zip(cohort, suggestions, strict=True)
         ]
+        return session.with_fates(jobs)
 
     def results(self) -> Generator[ClientResult]:
         """Run the jobs, arm by arm.
@@ -151,7 +154,7 @@ class FederatedLoop(RunHooks):
         arms = {arm.index: arm for arm in session.arms.live}
         whole = processes.world() > 1 or executor.aggregates_whole_rounds
         left = Counter(job.arm for job in self._jobs)
-        waiting: dict[int, list[ClientResult]] = {index: [] for index in left}
+        waiting: dict[int, list[ClientResult]] = {i: [] for i in arms if i not in session.records.rows}
         with seeding.preserved(), machine.threads(executor.threads):
             heed = partial(private.heed_sigterm, session.trainer)
             for result in processes.shared_round(self._jobs, arms, self._run_jobs, session.cost, heed):
@@ -168,6 +171,7 @@ class FederatedLoop(RunHooks):
         """Run jobs, and let algorithm and tuner take each result while its tensors live."""
         for result in self.session.executor.run(jobs, arms, self._context):
             arm = arms[result.job.arm]
+            result = result if result.job.lost is None else replace(result, finite=False)
             if result.finite:
                 self.algorithm.receive(arm, result)
                 received = self.session.tuner_of(arm).receive(arm, result)
@@ -182,7 +186,8 @@ class FederatedLoop(RunHooks):
         self.algorithm.aggregate(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
         at_server = self.target == "server"
-        arm.scores.append(on_server[str(self.monitor)] if at_server else round_score(results, self.target))
+        score = on_server[str(self.monitor)] if at_server else round_score(results, self.target)
+        arm.scores.append(arm.scores[-1] if not results and arm.scores else score)  # an empty round changes nothing
         session.records.record_round(self._context.round, arm, results, on_server, in_force, tuner.models_received)
         tuner.observe(arm, [result for result in results if result.finite], self._context)
         session.aggregating = False
@@ -293,7 +298,3 @@ class FederatedLoop(RunHooks):
         result = evaluate(self._session, self._session.arms.best, trainer, model, data, split, clients)
         self._session.show_best()
         return result
-
-    def retrace(self) -> None:
-        """Trace the module's steps anew: for a callback that changes what one look at the module does not show."""
-        self.session.executor.retrace()

@@ -43,7 +43,10 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Job:
-    """One client's work in one arm in one round."""
+    """One client's work in one arm in one round.
+
+    Where devices are simulated, ``seconds`` is how long it takes, and ``lost`` why it does not reach the server.
+    """
 
     round: int
     arm: int
@@ -51,6 +54,8 @@ class Job:
     config: Config
     index: int | None = None
     weight: float = 1.0
+    seconds: float | None = None
+    lost: str | None = None
 
 
 @dataclass(frozen=True)

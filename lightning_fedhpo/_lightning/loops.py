@@ -224,7 +224,7 @@ class RoundsLoop(_FitLoop):
     def on_advance_start(self) -> None:
         """Plan the round, then tell the callbacks, not the module: its epochs are its clients' epochs."""
         self.planned = self._rounds.begin_round(self.epoch_progress.current.processed)
-        self.max_batches = len(self.planned)
+        self.max_batches = max(1, len(self.planned))  # with none, Lightning would end the run
         self.epoch_progress.increment_ready()
         self.epoch_loop._batches_that_stepped = self.epoch_progress.current.processed  # the x-axis of loggers
         call_callbacks(self.trainer, "on_train_epoch_start")

@@ -74,7 +74,8 @@ class ProcessResults:
     arrived: Mapping[int, Mapping[int, ClientState]]
 
 
-_SENT = [field.name for field in fields(ClientResult) if field.name not in ("job", "weights", "buffers", "personal")]
+_OWN = ("job", "weights", "buffers", "personal", "handed")
+_SENT = [field.name for field in fields(ClientResult) if field.name not in _OWN]
 """The fields of a result that other processes are told, in their order; they know the job."""
 _values: Callable[[ClientResult], tuple[Any, ...]] = attrgetter(*_SENT)
 

@@ -44,6 +44,8 @@ def of_run(session: Session) -> dict[str, Any]:
         "federation": session.data.fingerprint(),
         "server data": None if session.server is None else session.server.fingerprint,
         **{name: getattr(session.options, name) for name in LOOP},
+        "clients": plain(session.options.clients.identity()),
+        "devices": None if session.options.devices is None else plain(vars(session.options.devices)),
         "trainer": {name: plain(getattr(session.trainer, name)) for name in TRAINER},
         "data": {name: plain(getattr(session.data, name)) for name in DATA},
     }

@@ -14,7 +14,8 @@ class Ledger:
 
     ``rounds`` are rounds of single arms, as the papers count a budget: two arms that live for five rounds spend ten.
     ``evaluations`` are examples that were only scored, ``examples`` those that were trained on (once per epoch).
-    The bytes of a model come from ``Arm.nbytes``, by :meth:`.Records.record_round`.
+    The bytes of a model come from ``Arm.nbytes``, by :meth:`.Records.record_round`. ``seconds`` are those of simulated
+    devices, round after round; without devices they are not there.
 
     >>> ledger = Ledger()
     >>> ledger.rounds += 1
@@ -29,6 +30,7 @@ class Ledger:
     evaluations: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
+    seconds: float = 0.0
 
     def add(self, results: Sequence[ClientResult], size: int, models_received: int = 0) -> None:
         """Count an arm's round, also results that are thrown away: the devices have done the work.
@@ -44,9 +46,9 @@ class Ledger:
             self.local_steps += result.local_steps
             self.examples += result.examples
             self.evaluations += result.evaluations + models_received * result.val_examples
-            self.bytes_up += 0 if result.error else size
+            self.bytes_up += 0 if result.error or result.job.lost else size
             self.bytes_down += size * (1 + models_received)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
-        return dict(vars(self))
+        return {name: count for name, count in vars(self).items() if name != "seconds" or count}

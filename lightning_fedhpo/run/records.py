@@ -44,12 +44,14 @@ class Records:
         """Record the costs and the results of an arm's round."""
         ledger = self.retraining if arm.retrains else self.ledger
         ledger.add(results, arm.nbytes, models_received)
+        if (devices := self._options.devices) is not None:
+            ledger.seconds += devices.round_seconds([result.job for result in results], self._options.cohort)
         for result in results:
             self.jobs.append(job_row(result))
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
         if self._options.retrain:
             self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
-        self._dropped += [result for result in results if not result.finite]
+        self._dropped += [result for result in results if not result.finite and result.job.lost is None]
 
     @property
     def spent(self) -> int:
@@ -89,7 +91,8 @@ class Records:
     @property
     def rounds_without_finite_client(self) -> int:
         """The number of rounds since the last one in which a client of any arm was finite."""
-        with_finite_client = (row["round"] for row in reversed(self.history) if row["dropped"] < row["clients"])
+        came = ((row, row["clients"] - (row.get("lost") or 0)) for row in reversed(self.history))
+        with_finite_client = (row["round"] for row, clients in came if row["dropped"] < max(1, clients))
         return self.rounds - 1 - next(with_finite_client, -1)
 
     def closed(self) -> Iterator[list[dict[str, Cell]]]:
@@ -97,7 +100,9 @@ class Records:
         return (list(rows) for _, rows in groupby(self.history, key=lambda row: row["round"]))
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
-        """Say once a round which clients were left out, and why."""
+        """Say once a round which clients were left out, and why, or that there were none."""
+        if not jobs:
+            rank_zero_warn(f"no client was available in round {number}: it is empty, and models and scores stay.")
         failed = [result for result in self._dropped if result.error]
         diverged = [result for result in self._dropped if not result.error]
         self._dropped = []

@@ -54,6 +54,7 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
         "score_after": result.score_after,
         "local_steps": result.local_steps,
         "dropped": not result.finite,
+        **({} if job.seconds is None else {"seconds": job.seconds, "lost": job.lost}),
     }
 
 
@@ -62,13 +63,15 @@ def round_row(
 ) -> dict[str, Cell]:
     """Return an arm's row of a round: its score, the tuned values in force, the cohort's means and the server's."""
     kept = [result for result in results if result.finite]
+    lost = sum(result.job.lost is not None for result in results)
     return {
         "round": number,
         "arm": arm.index,
         "score": arm.scores[-1],
         "best": False,
         "clients": len(results),
-        "dropped": len(results) - len(kept),
+        "dropped": len(results) - len(kept) - lost,
+        **({"lost": lost} if any(result.job.seconds is not None for result in results) else {}),
         **settings,
         **{f"val/{name}_server": value for name, value in on_server.items()},
         **_means(((one.before, one.val_examples) for one in kept), "val/"),

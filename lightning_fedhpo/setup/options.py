@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, whole
 from lightning_fedhpo.executors.settings import Setting, setting_of
+from lightning_fedhpo.participation import Devices, Participation, UniformClients
 from lightning_fedhpo.run.evaluation import check_evaluation
 from lightning_fedhpo.run.identity import OnDifference
 from lightning_fedhpo.seeding import MOST_SEED
@@ -38,6 +39,8 @@ class LoopOptions:
     server_data: Any = None
     retrain: int | None = None
     verify: bool = True
+    clients: Participation = field(default_factory=UniformClients)
+    devices: Devices | None = None
 
     def __post_init__(self) -> None:
         setting_of(self.executor)

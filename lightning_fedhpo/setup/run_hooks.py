@@ -94,3 +94,7 @@ class RunHooks(Callback):
         if self._session is None:
             raise RuntimeError("there is no run yet: `trainer.fit(model, datamodule=...)` begins one.")
         return self._session
+
+    def retrace(self) -> None:
+        """Trace the module's steps anew: for a callback that changes what one look at the module does not show."""
+        self.session.executor.retrace()

@@ -16,6 +16,7 @@ from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.splits import Split
 from lightning_fedhpo.executors import Executor, SequentialExecutor
+from lightning_fedhpo.participation.base import Draw
 from lightning_fedhpo.run import checkpoint, checkpoint_file, identity, machine
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.population import Population
@@ -65,6 +66,7 @@ class Session:
             self.tuner.use_space(self.search.space)
         self.data = checks.federated_data(trainer)
         checks.check_cohort(options.cohort, len(self.data))
+        options.clients.check(len(self.data))
         checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
         self.algorithm.clients, self.algorithm.sizes = len(self.data), self.data.sizes("train")
         split = server_split(options.server_data, self.data)
@@ -112,6 +114,22 @@ class Session:
     def sequential(self) -> SequentialExecutor:
         """The executor of single jobs, on the module."""
         return self.executor.sequential
+
+    def cohort_of(self, arm: Arm, number: int) -> list[int]:
+        """Draw the clients of an arm's round."""
+        options, sizes = self.options, self.algorithm.sizes
+        asked = options.cohort if options.devices is None else options.devices.asked(options.cohort, len(sizes))
+        drawn = options.clients.draw(Draw(options.seed, number, arm.index, asked, sizes))
+        return [int(client) for client in drawn][: self.job_limit]
+
+    def with_fates(self, jobs: list[Job]) -> list[Job]:
+        """Return an arm's jobs with what simulated devices make of them."""
+        options = self.options
+        if options.devices is None:
+            return jobs
+        sizes = self.algorithm.sizes
+        examples = [int(sizes[job.client]) * int(job.config.get("epochs", options.epochs)) for job in jobs]
+        return options.devices.with_fates(jobs, examples, options.cohort, options.seed)
 
     # ------------------------------------------------------------------ from fit to fit
 
