@@ -28,7 +28,7 @@ from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.cli.resume import FAILED, complete, finished, from_newest, how_to_resume
+from lightning_fedhpo.cli.resume import FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
@@ -99,12 +99,13 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         summary = build_summary(fed.result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
         if first:
             write_tables(fed, folder, tested)
-            write_summary(folder / "summary.json", summary)
+            write_summary(folder / SUMMARY, summary)
             notes = [report_line(folder, trainer=trainer)] if cfg.report else []
     except BaseException as error:
         with suppress(OSError):  # the first error is the one to report
-            if first:
+            if first and fed.arms:
                 write_tables(fed, folder)
+                (folder / SUMMARY).unlink(missing_ok=True)  # of a run that was to go on beyond its end
         speaks = first or isinstance(error, processes.LostProcessError)
         resumes = fed.arms and not isinstance(error, DivergedError)  # a resumed run would diverge again
         if speaks and (resumes or not isinstance(error, Exception)):  # Ctrl-C is no Exception
@@ -124,14 +125,14 @@ def begin(cfg: DictConfig, folder: Path) -> None:
     make_folder("folder", folder)
     (folder / FAILED).unlink(missing_ok=True)
     if cfg.ckpt_path is None:
-        (folder / "summary.json").unlink(missing_ok=True)  # of an earlier run: this one is not finished
+        (folder / SUMMARY).unlink(missing_ok=True)  # of an earlier run: this one is not finished
     OmegaConf.save(cfg, folder / CONFIG, resolve=True)
 
 
 def mark_failed(cfg: DictConfig, error: Exception) -> None:
-    """Write into the folder of a run that has begun why it failed."""
+    """Write into the folder of a run that has begun and is not finished why it failed."""
     folder = Path(str(cfg.folder))
-    if processes.is_first() and (folder / CONFIG).is_file():
+    if processes.is_first() and (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
         with suppress(OSError):  # the first error is the one to report
             (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
 

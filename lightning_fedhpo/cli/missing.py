@@ -7,15 +7,16 @@ from itertools import product
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ValueType
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.cli.resume import FAILED, RUN, SWEEP, in_order, lasting, quoted
+from lightning_fedhpo.cli.resume import FAILED, RUN, SUMMARY, SWEEP, in_order, lasting, quoted
 
 
 def missing(folder: Path) -> list[str]:
     """Return a line for each run below a folder that has no summary, and the commands that go on with sweeps."""
     runs = {path.parents[1]: _overrides(path) for path in sorted(folder.rglob(str(RUN)))}
-    unfinished = [run for run in runs if not (run / "summary.json").is_file()]
+    unfinished = [run for run in runs if not (run / SUMMARY).is_file()]
     lines = [f"  {run.relative_to(folder)}  {' '.join(runs[run])}  {_state(run)}" for run in unfinished]
     commands = []
     for sweep in [path.parent for path in sorted(folder.rglob(str(SWEEP)))]:
@@ -29,13 +30,14 @@ def missing(folder: Path) -> list[str]:
 
 
 def planned(sweep: Path) -> list[list[str]]:
-    """Return the overrides of all runs of a sweep, in their order; none if its sweeper is not Hydra's basic one."""
+    """Return the overrides of all runs of a sweep, in their order; none where only its sweeper knows them."""
     hydra = OmegaConf.load(sweep / SWEEP).hydra
-    if not in_order(hydra):
-        return []
     params = [f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*params, *lasting(hydra.overrides.task)])
+    if not in_order(hydra) or any(one.value_type == ValueType.GLOB_CHOICE_SWEEP for one in parsed):
+        return []
     values: dict[str, list[str]] = {}
-    for one in OverridesParser.create().parse_overrides([*params, *lasting(hydra.overrides.task)]):
+    for one in parsed:
         several = one.sweep_string_iterator() if one.is_sweep_override() else [one.get_value_element_as_str()]
         values[one.get_key_element()] = [f"{one.get_key_element()}={value}" for value in several]
     return [list(job) for job in product(*values.values())]

@@ -22,8 +22,8 @@ from lightning_fedhpo.run.checkpoint_file import SUFFIX, newest
 RUN = Path(".hydra") / "hydra.yaml"
 SWEEP = Path("multirun.yaml")
 """Where Hydra writes down how a run and a sweep began, below their folders."""
-FAILED = "failed.txt"
-"""Where a run that failed says why."""
+SUMMARY, FAILED = "summary.json", "failed.txt"
+"""What a run that is finished has, and one that failed."""
 _FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
 _OF_ONE_CALL = {"ckpt_path", "resume", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
 
@@ -170,7 +170,7 @@ def _told(overrides: Sequence[str], others: Sequence[str]) -> str:
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run that is over; None if it is not."""
-    path = folder / "summary.json"
+    path = folder / SUMMARY
     return json.loads(path.read_text()) if path.is_file() else None
 
 
