@@ -173,7 +173,7 @@ def main() -> None:
 def run(cfg: DictConfig) -> float | None:
     """Run what Hydra has composed and return the score, for Hydra's sweepers."""
     if cfg.ckpt_path or cfg.resume:
-        warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")  # it should be
+        warnings.filterwarnings("ignore", "(Checkpoint|Experiment logs) directory .* exists and is not empty")
     try:
         score: float | None = train(cfg)["score"]
     except KeyboardInterrupt:

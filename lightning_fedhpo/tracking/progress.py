@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning_fedhpo.tracking.live_view import LiveView
 
 PAUSE = 100
-"""A drawing that took a second is followed by no other one for so many seconds."""
+"""A drawing that took a second of the processor is followed by no other one for so many seconds."""
 LONG = 1.0
 """Seconds after which a round shows how many of its jobs are done."""
 
@@ -124,13 +124,12 @@ class RoundProgress(Callback):
 
     def _draw(self, jobs: int = 0) -> None:
         if self._view is not None:
-            began = time.monotonic()
+            began = time.thread_time()
             standing = standing_of(self._fed, self._done, jobs, self._clock)
             self._view.show(standing, self._monitor, type(self._fed.tuner).__name__)
             self._shown = self._done if not jobs else -1
             if self._terminal:
-                now = time.monotonic()
-                self._due = now + max(self._seconds, PAUSE * (now - began))
+                self._due = time.monotonic() + max(self._seconds, PAUSE * (time.thread_time() - began))
 
     def _stop(self) -> None:
         if self._view is not None:

@@ -88,7 +88,7 @@ def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Stand
     session, arms, best, spent = fed.session, fed.session.arms, fed.session.arms.best, spent_of(fed)
     planned = fed.search.spends + (fed.retrain or 0) if fed.search.spends else 0
     elapsed, left = clock.read(spent, planned)
-    known = [(fed.options.sign * score, -place, score) for place, score in enumerate(best.scores, 1) if score == score]
+    known = [(fed.options.sign * score, place, score) for place, score in enumerate(best.scores, 1) if score == score]
     _, place, top = min(known, default=(0.0, 0, math.nan))
     return Standing(
         round=done,
@@ -100,7 +100,7 @@ def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Stand
         best=best.index,
         score=best.scores[-1] if best.scores else math.nan,
         top=top,
-        top_round=-place,
+        top_round=place,
         values=session.in_force(best),
         belief=_belief(fed),
         elapsed=elapsed,
