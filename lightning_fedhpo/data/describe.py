@@ -87,14 +87,18 @@ def _shortened(text: str, width: int = 100) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def client_table(data: FederatedData) -> dict[str, list[int | None]]:
-    """Return columns with a row for each client, or for some of many: its examples of each split and of each label."""
+def client_table(data: FederatedData, read: bool = True) -> dict[str, list[int | None]]:
+    """Return columns with a row for each client, or for some of many: its examples of each split and of each label.
+
+    Labels that only a look at every example tells are left out unless they are to be read.
+    """
     sizes = {split: data.sizes(split) for split in SPLITS}
     by_size = np.argsort(-sizes["train"], kind="stable")
     listed = by_size[_evenly(len(by_size), LISTED)]
     table: dict[str, list[int | None]] = {"client": listed.tolist()}
     table |= {split: column[listed].tolist() for split, column in sizes.items()}
-    if (found := labels_of(data)) is not None:
+    found = labels_of(data) if read or data.labels_at_hand() else None
+    if found is not None:
         owners, labels, names = found
         shown = set(_evenly(len(listed), LABELLED).tolist())
         for number, name in enumerate(names[:MOST_LABELS]):

@@ -172,6 +172,10 @@ class FederatedData(DataModuleProxy):
         self._split(split)
         return self._built().parts[split].labels
 
+    def labels_at_hand(self, split: str = "train") -> bool:
+        """Whether labels are there without a look at every example, which can take minutes."""
+        return self._built().parts[split].labels_at_hand
+
     def pooled(self, split: str) -> Split | None:
         """Return all clients' examples of a split as one owner's, None where there are none."""
         pool = self._split(split)

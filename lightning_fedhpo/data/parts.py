@@ -53,6 +53,14 @@ class Part:
             )
         return labels
 
+    @property
+    def labels_at_hand(self) -> bool:
+        """Whether the labels are there without a look at every example, which can take minutes."""
+        by = self.targets.get(self.name) if isinstance(self.targets, Mapping) else self.targets
+        if "labels" in vars(self) or callable(by):
+            return "labels" in vars(self)
+        return not isinstance(by, str | None) or stored(self.dataset, [*LABELS, -1] if by is None else [by]) is not None
+
     def values(self, by: By, argument: str) -> NDArray[Any]:
         """Return one value per example; `argument` is what the user calls it."""
         if isinstance(by, Mapping):

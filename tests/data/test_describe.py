@@ -41,6 +41,18 @@ def test_the_table_of_clients() -> None:
     assert list(client_table(FederatedData([torch.zeros(10)], Iid(2)))) == ["client", "train", "val", "test"]
 
 
+def test_examples_are_not_read_for_a_run_s_folder() -> None:
+    """Labels in a column are at hand, those in the examples of a list are read only where it is asked for."""
+    examples = [(torch.zeros(1), number % 2) for number in range(12)]
+    listed = FederatedData(examples, Iid(2))
+    assert "label/1" not in client_table(listed, read=False)
+    assert "label/1" in client_table(listed)
+    assert "label/1" in client_table(listed, read=False)  # known by now
+    given = FederatedData(examples, Iid(2), targets=[0, 1] * 6)
+    named = FederatedData((torch.zeros(12), torch.arange(12) % 2), Iid(2))
+    assert all("label/1" in client_table(data, read=False) for data in (given, named))
+
+
 def test_the_table_of_many_clients_is_bounded() -> None:
     data = FederatedData((torch.zeros(6000), torch.arange(6000) % 300), Iid(2000), fractions=(1.0, 0.0, 0.0))
     table = client_table(data)
