@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fedhpo import FederatedLoop, FedEx, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
 from lightning_fedhpo.run.trajectory import write_trajectory
 from lightning_fedhpo.searches import Search
@@ -117,7 +117,7 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
 
 def test_the_papers_space_is_that_of_the_papers(composed):
     space = build(composed("space=papers", "space/client=[sgd,batch,epochs,dropout]"), "space")
-    ends = {name: (dimension.grid(2)[0], dimension.grid(2)[-1]) for name, dimension in space.client.items()}
+    ends = {name: (dimension.quantile(0.0), dimension.quantile(1.0)) for name, dimension in space.client.items()}
     assert ends == {
         "lr": (10**-4, 1.0),
         "momentum": (0.0, 1.0),
@@ -126,8 +126,8 @@ def test_the_papers_space_is_that_of_the_papers(composed):
         "epochs": (1, 5),
         "dropout": (0.0, 0.5),
     }
-    assert space.server["lr"].grid(3) == [0.1, 1.0, 10.0]
-    assert space.server["decay"].grid(2) == [10**-4, 10**-2]
+    assert [space.server["lr"].quantile(part) for part in (0.0, 0.5, 1.0)] == [0.1, 1.0, 10.0]
+    assert [space.server["decay"].quantile(part) for part in (0.0, 1.0)] == [10**-4, 10**-2]
 
 
 def test_pieces_of_a_space_stand_alone_and_add_up(composed):
@@ -231,6 +231,6 @@ def test_a_space_is_composed_from_pieces_and_its_bounds_are_moved(composed, tune
     pieces = ["space/client=[sgd,batch,epochs,dropout]", "space.client.lr.low=0.01", "space.client.epochs.high=2"]
     search, *tuners = searching(composed("search=halving", f"tuner={tuner}", *pieces))
     assert list(search.space.client) == ["lr", "momentum", "weight_decay", "batch_size", "epochs", "dropout"]
-    assert search.space.client["lr"].grid(2) == [0.01, 1.0]
-    assert search.space.client["epochs"].grid(2) == [1, 2]
+    assert search.space.client["lr"] == Float(0.01, 1.0, log=True)
+    assert search.space.client["epochs"] == Int(1, 2)
     assert [part.space for part in tuners] == [search.space] * (tuner == "fedex")
