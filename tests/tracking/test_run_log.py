@@ -239,7 +239,7 @@ def test_weights_and_biases_shows_many_curves_in_one_panel(run: tuple[FederatedL
     fed, trainer = run
     file = offline.files(Path(trainer.loggers[3].save_dir))[-1]
     rounds = [row["round"] for row in offline.history(file) if "charts/probabilities_table/path" in row]
-    assert rounds == [0, 1, 3, 5]  # after 1, 2 and 4 rounds, and at the end
+    assert rounds == [0, 3, 5]  # after 1 and 4 rounds, and at the end
     last = [row for row in offline.history(file) if "charts/probabilities_table/path" in row][-1]
     table = json.loads((file.parent / "files" / last["charts/probabilities_table/path"]).read_text())
     mine = [row for row in fed.result.history if row["arm"] == fed.result.best_arm]
