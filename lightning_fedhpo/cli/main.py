@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,14 @@ from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.cli.run_warnings import kept_warnings
+from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
+from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.folders import make_folder, path_of
 from lightning_fedhpo.run.machine import threads
+from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
 
@@ -100,7 +105,8 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         if first:
             write_tables(fed, folder, tested)
             write_summary(folder / SUMMARY, summary)
-            notes = [report_line(folder, trainer=trainer)] if cfg.report else []
+            run = in_memory(cfg, fed, tested, summary, folder)
+            notes = [report_line(folder, run=run, trainer=trainer)] if cfg.report else []
     except BaseException as error:
         with suppress(OSError):  # the first error is the one to report
             if first and fed.arms:
@@ -135,6 +141,15 @@ def mark_failed(cfg: DictConfig, error: Exception) -> None:
     if processes.is_first() and (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
         with suppress(OSError):  # the first error is the one to report
             (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+
+
+def in_memory(
+    cfg: DictConfig, fed: FederatedLoop, tested: Evaluation | None, summary: Mapping[str, Any], folder: Path
+) -> RunData:
+    """Return what reading the run's folder would return."""
+    found: dict[str, Any] = {"summary": summary, "folder": folder}
+    found |= {"settings": OmegaConf.to_container(cfg, resolve=True), "federation": load(fed.session.data).federation}
+    return replace(load(fed.result), **found, tested=Table() if tested is None else tested.clients)
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:

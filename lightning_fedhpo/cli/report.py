@@ -13,28 +13,37 @@ from omegaconf import OmegaConf
 
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
+from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.report.run_report import write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
 
 
-def write_report(folder: Path, budget: int | None = None) -> Path:
-    """Write ``report.html`` into the folder of a run, or of a sweep that is compared at a budget; return its path."""
+def write_report(folder: Path, budget: int | None = None, run: RunData | None = None) -> Path:
+    """Write ``report.html`` into the folder of a run, or of a sweep, and return its path.
+
+    Args:
+        folder: The run's or the sweep's folder.
+        budget: The rounds spent at which the runs of a sweep are compared; by default the shortest run's.
+        run: The run, if it is in memory: reading its tables would take longer than drawing them.
+    """
     if not (folder / "summary.json").is_file() and any(folder.rglob("summary.json")):
         return write_sweep_report(folder, missing(folder), budget)
     record = folder / RUN
     command = shlex.join(["fedhpo", *arguments_of(OmegaConf.load(record).hydra)]) if record.is_file() else None
-    return write_run_report(folder, command)
+    return write_run_report(run or load(folder), folder, command)
 
 
-def report_line(folder: Path, budget: int | None = None, trainer: Trainer | None = None) -> str:
+def report_line(
+    folder: Path, budget: int | None = None, run: RunData | None = None, trainer: Trainer | None = None
+) -> str:
     """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything.
 
     The loggers of a run's Trainer keep the report, too, if they keep files.
     """
     try:
-        path = write_report(folder, budget)
+        path = write_report(folder, budget, run)
         if trainer is not None:
             log_report(trainer, path)
         return f"Report: {path}"

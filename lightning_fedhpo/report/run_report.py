@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.plots import charts, load
+from lightning_fedhpo.plots import charts
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
@@ -18,16 +18,16 @@ from lightning_fedhpo.run.folders import replacing
 FILE = "report.html"
 
 
-def write_run_report(folder: Path, command: str | None = None) -> Path:
-    """Write the report of a finished run and return its path; `command` is how to run it again."""
+def write_run_report(run: RunData, folder: Path, command: str | None = None) -> Path:
+    """Write the report of a finished run into its folder and return its path; `command` is how to run it again."""
     path = folder / FILE
     with replacing(path) as file:
-        file.write(run_page(load(folder), command))
+        file.write(run_page(run, command))
     return path
 
 
 def run_page(run: RunData, command: str | None = None) -> str:
-    """Return the report of a run's folder as HTML."""
+    """Return the report of a run of ``fedhpo`` as HTML."""
     method = " with ".join(kind for kind in (_kind(run, "search"), _kind(run, "tuner")) if kind) or "no tuning"
     title = f"fedhpo: {method}: {_kind(run, 'model')} on {_kind(run, 'data')}"
     spent, seed = number(run.ledger["rounds"]), run.summary["seed"]

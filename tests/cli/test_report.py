@@ -21,6 +21,8 @@ def test_a_run_ends_with_its_report_and_how_to_run_it_again(tmp_path: Path) -> N
     assert "fedhpo data.clients=8" not in html and "search=none tuner=fixed" in html and "seed=3" in html
     assert "<b>run" not in html and "&lt;b&gt;run" in html
     assert len(html) < 8e6
+    assert main([str(folder)]) == 0
+    assert (folder / "report.html").read_text() == html, "from the files as from memory"
 
 
 def test_without_plotly_a_run_ends_well_and_its_warnings_are_kept(
