@@ -32,7 +32,10 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     ([0.9, 0.5], '&lt;b&gt;', 'round')
     """
     data = [trace for mark in chart.marks for trace in _traces(mark)]
-    x_axis, y_axis = _axis(chart.x_label, chart.x_log, chart.x_ticks), _axis(chart.y_label, chart.y_log, chart.y_ticks)
+    x_axis, y_axis = (
+        _axis(chart.x_label, "bottom", chart.x_log, chart.x_ticks),
+        _axis(chart.y_label, "left", chart.y_log, chart.y_ticks),
+    )
     if chart.y_range:
         y_axis["range"] = [math.log10(end) for end in chart.y_range] if chart.y_log else list(chart.y_range)
     if chart.x_ticks:  # Plotly leaves out a text at the edge
@@ -44,8 +47,16 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         "shapes": [shape for mark in chart.marks if isinstance(mark, Rules) for shape in _rules(mark)],
         "barmode": "overlay",
         "hovermode": "closest",
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "traceorder": "normal"},
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "legend": {
+            "orientation": "h",
+            "xref": "container",
+            "x": 0,
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+        "margin": {"l": 10, "r": 25, "t": 10, "b": 10},
     }
     return {"data": data, "layout": layout}
 
@@ -134,9 +145,9 @@ def _rules(mark: Rules) -> list[Trace]:
     return [shape | (_named(mark.name) if place == 0 else {}) for place, shape in enumerate(shapes)]
 
 
-def _axis(label: str, log: bool, ticks: Ticks) -> Trace:
+def _axis(label: str, side: str, log: bool, ticks: Ticks) -> Trace:
     told = {"tickvals": list(ticks), "ticktext": [_lines(text) for text in ticks.values()]} if ticks else {}
-    return {"title": {"text": escape(label)}, "automargin": True, "type": "log" if log else "linear", **told}
+    return {"title": {"text": escape(label)}, "automargin": side, "type": "log" if log else "linear", **told}
 
 
 def _named(name: str) -> Trace:

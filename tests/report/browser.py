@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,10 +25,11 @@ class Browser:
 
     def __init__(self, home: Path) -> None:
         (read, ours), (theirs, write) = os.pipe(), os.pipe()
-        command = f'exec "$0" "$@" 3<&{read} 4>&{write}'
+        # The protocol's pipes are the descriptors 3 and 4.
+        launch = "import os, sys; os.dup2({}, 3); os.dup2({}, 4); os.execv(sys.argv[1], sys.argv[1:])"
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={home}"]
         self._process = subprocess.Popen(
-            ["sh", "-c", command, str(CHROMIUM), *options],
+            [sys.executable, "-c", launch.format(read, write), str(CHROMIUM), *options],
             pass_fds=(read, write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -49,9 +51,11 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._to)  # it ends with its pipe
-        os.close(self._from)
+        self._session = {}
+        self._call("Browser.close")
         self._process.wait(20)
+        os.close(self._to)
+        os.close(self._from)
 
     def open(self, file: Path, width: int, height: int = 900, dark: bool = False) -> None:
         """Open a page at this width of the window, and wait until it has loaded and drawn itself."""

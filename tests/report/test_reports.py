@@ -1,0 +1,82 @@
+"""Whole reports: their words, and what a browser makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lightning_fedhpo.cli.report import main
+from lightning_fedhpo.plots import charts, load
+from lightning_fedhpo.report.run_report import FILE
+from tests.report.browser import Browser
+from tests.report.conftest import RUNS
+from tests.runs import rows
+
+# How many drawn marks with an extent each figure has: curves, filled areas, markers, bars, pictures of heat maps.
+MARKS = """
+[...document.querySelectorAll("figure")].map(figure => [figure.id, [...figure.querySelectorAll(
+  ".scatterlayer path, .barlayer path, .heatmaplayer image")].filter(one => {
+    const box = one.getBoundingClientRect();
+    return box.width + box.height > 1;
+  }).length])
+"""
+CUT_OFF = """
+[...document.querySelectorAll("h1, h2, h3, p, td, th, figcaption, figure, .box")].filter(
+  one => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)
+"""
+
+
+def figures(html: str) -> dict[str, dict[str, list[dict[str, object]]]]:
+    """The figures in a page, by name."""
+    found = re.findall(r'<figure id="([^"]+)">.*?<script type="application/json">(.*?)</script>', html, re.DOTALL)
+    return {name: json.loads(spec) for name, spec in found}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", [*RUNS, "sweep"])
+def test_every_figure_is_there_without_a_complaint_or_a_request(
+    reports: dict[str, Path], browser: Browser, name: str, width: int
+) -> None:
+    file = reports[name] / FILE
+    browser.open(file, width)
+    drawn = dict(browser.ask(MARKS))
+    assert list(drawn) == list(figures(file.read_text()))
+    assert [figure for figure, marks in drawn.items() if not marks] == []
+    assert browser.complaints == [] and [one for one in browser.requests if one[:5] != "data:"] == [file.as_uri()]
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask(CUT_OFF) == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_report_has_all_figures_of_its_run_and_is_the_same_from_the_files(
+    reports: dict[str, Path], name: str
+) -> None:
+    html = (reports[name] / FILE).read_text()
+    assert list(figures(html)) == list(charts(load(reports[name]))) and len(html) < 8e6
+    assert main([str(reports[name])]) == 0
+    assert (reports[name] / FILE).read_text() == html
+
+
+def test_figures_show_what_the_history_says(reports: dict[str, Path]) -> None:
+    folder = reports["demo"]
+    shown = figures((folder / FILE).read_text())
+    summary = load(folder).summary
+    history = [row for row in rows(folder / "history.csv") if row["arm"] == str(summary["best_arm"])]
+    (best,) = (trace for trace in shown["arms"]["data"] if "the best" in str(trace.get("name")))
+    assert best["y"] == pytest.approx([float(row["score"]) for row in history], rel=1e-5)
+    leaders = [trace for trace in shown["probabilities"]["data"] if re.match(r"\d+: ", str(trace.get("name")))]
+    assert len(leaders) == 4
+    for trace in leaders:
+        config = str(trace["name"]).partition(":")[0]
+        assert trace["y"] == pytest.approx([float(row[f"fedex/prob/{config}"]) for row in history], rel=1e-5)
+
+
+def test_a_sweep_compares_methods_and_links_to_their_runs(reports: dict[str, Path]) -> None:
+    html = (reports["sweep"] / FILE).read_text()
+    for text in ("Methods at equal budget", "Differences from tuner=", "95 % interval", "2 common seeds"):
+        assert text in html
+    assert {"test_error_by_budget", "score_by_budget"} <= set(figures(html))
+    assert "tuner=fixed, seed 1" in html
