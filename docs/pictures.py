@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,19 @@ from lightning_fedhpo import plots
 DOCS = Path(__file__).parent
 FIGURES: dict[str, Callable[..., Any]] = {
     "fedavg": plots.arms,
-    "fedprox": plots.arms,
-    "reptile": plots.arms,
-    "fedopt": plots.arms,
-    "random-search": plots.arms,
+    "fedprox": plots.error_by_budget,
+    "reptile": plots.error_by_budget,
+    "fedopt": plots.error_by_budget,
+    "random-search": partial(plots.hyperparameter_slice, name="client/lr"),
     "successive-halving": plots.arms,
     "hyperband": plots.arms,
-    "bayesian-search": plots.arms,
-    "fixed": plots.arms,
+    "bayesian-search": partial(plots.hyperparameter_slice, name="client/lr"),
+    "fixed": plots.clients,
     "fedex": plots.probabilities,
     "multiplicative-weights": plots.probabilities,
-    "fedpop": plots.arms,
-    "fedtune": plots.arms,
-    "replay": plots.arms,
+    "fedpop": plots.lineage,
+    "fedtune": plots.client_choices,
+    "replay": partial(plots.trajectory, name="client/lr"),
 }
 
 
