@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -96,13 +100,31 @@ def test_the_checkpoints_of_a_script() -> None:
     assert {path.name for path in Path("checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
+@pytest.mark.slow
+def test_the_first_page() -> None:
+    for name, text in re.findall(r'```\w+ title="(.+?)"\n(.*?)```', PAGES["start.md"], re.DOTALL):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    (command,) = (line for block in blocks("start.md", "bash") for line in block.splitlines() if "--config-dir" in line)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "MPLBACKEND": "agg"}
+    for program in ("-m lightning_fedhpo.cli.main", "tune.py"):
+        arguments = [*program.split(), *(shlex.split(command)[1:] if "cli" in program else [])]
+        subprocess.run([sys.executable, *arguments], check=True, env=environment, timeout=500)
+    (folder,) = Path("outputs").glob("*/*")
+    assert (folder / "report.html").is_file() and Path("run.png").is_file()
+    assert {"lr", "epochs", "dropout"} <= set(json.loads((folder / "summary.json").read_text())["best"]["client"])
+
+
 def commands(program: str) -> list[str]:
-    """Every command of a program in the pages' shell blocks, without its comment. Recipes have tests of their own."""
+    """Every command of a program in the pages' shell blocks, without its comment.
+
+    Those with option files of their own are left out: recipes and projects have tests of their own.
+    """
     pages = [page for page in PAGES if not page.startswith("recipes/")]
     lines = [
         line.split("#")[0].strip() for page in pages for block in blocks(page, "bash") for line in block.splitlines()
     ]
-    return [line for line in dict.fromkeys(lines) if line.split()[:1] == [program]]
+    return [line for line in dict.fromkeys(lines) if line.split()[:1] == [program] and "--config-dir" not in line]
 
 
 def test_make_has_the_targets() -> None:
