@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lightning_fedhpo.data.describe import LISTED
-from lightning_fedhpo.plots.chart import BLUE, Bars, Chart, Mark, look
+from lightning_fedhpo.plots.chart import BLUE, COLOURS, Bars, Chart, Mark
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 
@@ -32,7 +34,7 @@ def client_sizes(run: RunData) -> Chart:
     else:
         raise NoDataError("this run knows no client's size: it has not had a job.")
     low, high = min(sizes), max(sizes)
-    bins = max(1, min(40, high - low + 1, len(sizes)))
+    bins = min(40, high - low + 1, 4 + round(2 * math.sqrt(len(sizes))))
     counts, edges = np.histogram(sizes, bins, (low - 0.5, high + 0.5))
     middles, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
     spans = zip(counts, edges[:-1], edges[1:], strict=True)
@@ -71,14 +73,25 @@ def client_labels(run: RunData) -> Chart:
         starts = starts + counts
     ticks = {place: str(row["client"]) for place, row in zip(places, rows, strict=True)}
     title = f"Labels of {len(rows)} clients" + (", evenly spaced by size" if len(rows) < len(run.federation) else "")
-    return Chart(title, "training examples", "client", marks, y_ticks=ticks if len(rows) <= _NAMED else {})
+    if len(rows) > _NAMED:
+        return Chart(title, "training examples", "clients, the largest at the top", marks)
+    return Chart(title, "training examples", "client", marks, y_ticks=ticks)
 
 
 def _shade(place: int, count: int) -> str:
-    """Return a label's colour: those of the colour-blind, then shades between two of them."""
-    if count <= 7:
-        return look(place)[0]
-    ends = [int(BLUE[i : i + 2], 16) for i in (1, 3, 5)], (0xFB, 0xE3, 0x8C)
-    share = place / (count - 1)
-    dark = 0.85 if place % 2 else 1.0  # neighbours differ in print, too
-    return "#" + "".join(f"{int(dark * (a + share * (b - a))):02X}" for a, b in zip(*ends, strict=True))
+    """Return a label's colour: those of the colour-blind, lighter and darker ones of them, or many labels' shades."""
+    if count > _NAMED:
+        share = place / (count - 1)
+        return _mixed(BLUE, "#FBE38C", share)
+    colour = COLOURS[place % len(COLOURS)]
+    return (colour, _mixed(colour, "#FFFFFF", 0.6), _mixed(colour, "#777777", 0.5))[place // len(COLOURS)]
+
+
+def _mixed(one: str, other: str, share: float) -> str:
+    """Return a colour between two.
+
+    >>> _mixed("#000000", "#FFFFFF", 0.5)
+    '#7F7F7F'
+    """
+    pairs = ((int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{int(a + share * (b - a)):02X}" for a, b in pairs)

@@ -59,7 +59,7 @@ def parallel_coordinates(run: RunData) -> Chart:
     rest = [place for place in range(fifth, len(told.trials)) if place not in found]
     groups = [
         ("other configurations", GREY, 0.8, rest),
-        (f"the best {fifth} by score", BLUE, 1.6, upper),
+        (f"the best {fifth} by score" if fifth > 1 else "the best by score", BLUE, 1.6, upper),
         ("the one that was found", VERMILLION, 2.4, found),
     ]
     marks = [
@@ -76,7 +76,7 @@ def parallel_coordinates(run: RunData) -> Chart:
     ]
     title = f"Hyperparameters and scores of {len(told.trials)} configurations"
     ends = {0.0: "lowest", 1.0: "highest"}
-    return Chart(title, "", "value", marks, x_ticks=ticks, y_ticks=ends, note=f"Scores: {told.label}.")
+    return Chart(title, "hyperparameter", "value", marks, x_ticks=ticks, y_ticks=ends, note=f"Scores: {told.label}.")
 
 
 def _lived(group: str) -> float:
@@ -136,13 +136,12 @@ def importance(run: RunData) -> Chart:
     hover = [f"{name}\nexplains {share:.0%}" for share, name in shares]
     marks: list[Mark] = [
         Bars(places, [share for share, _ in shares], colour=BLUE, hover=hover),
-        Rules([chance], "chance alone, in one of 20 runs"),
+        Rules([chance], "chance alone ends left of it in 19 of 20 runs"),
     ]
     note = f"From {count} configurations, each hyperparameter by itself. Scores: {told.label}."
     ticks = {place: name for place, (_, name) in zip(places, shares, strict=True)}
-    return Chart(
-        "Importance of hyperparameters", "share of the variation explained (R²)", "", marks, y_ticks=ticks, note=note
-    )
+    share = "share of the variation explained (R²)"
+    return Chart("Importance of hyperparameters", share, "hyperparameter", marks, y_ticks=ticks, note=note)
 
 
 def explained(values: Sequence[Any], scores: Sequence[float]) -> float:

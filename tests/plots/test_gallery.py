@@ -34,7 +34,7 @@ def test_every_figure_that_a_run_has_is_drawn(result: Result, own: list[str]) ->
     assert sorted(plots.available(result)) == sorted(EVERY + own)
     for name, chart in plots.charts(result).items():
         ax = draw(chart)
-        assert ax.get_title() and ax.get_xlabel() + ax.get_ylabel(), name
+        assert ax.get_title() and ax.get_xlabel() and ax.get_ylabel(), name
         assert ax.lines or ax.patches or ax.images or ax.collections, name
         pyplot.close(ax.figure)
 
