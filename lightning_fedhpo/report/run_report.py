@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -50,7 +49,7 @@ def _verdict(run: RunData) -> Iterator[str]:
             page.box("Best hyperparameters", found),
             page.box("Test scores", *_scores(run)),
             page.box("How sure is that?", *map(page.paragraph, verdict.certainty(run))),
-            page.box("What it cost", page.table((), _costs(run.summary))),
+            page.box("What it cost", page.table((), _costs(run))),
             *([page.box("Warnings", *warnings, warns=True)] if warnings else []),
         ),
     )
@@ -69,11 +68,11 @@ def _scores(run: RunData) -> Iterator[str]:
     )
 
 
-def _costs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "time", duration(summary["seconds"])
-    yield from ((label, number(summary["ledger"][key])) for key, label in COSTS.items())
-    yield "sent by clients", size(summary["ledger"]["bytes_up"])
-    yield "sent to clients", size(summary["ledger"]["bytes_down"])
+def _costs(run: RunData) -> Iterator[tuple[str, str]]:
+    yield "time", duration(run.summary["seconds"])
+    yield from ((label, number(run.ledger[key])) for key, label in COSTS.items())
+    yield "sent by clients", size(run.ledger["bytes_up"])
+    yield "sent to clients", size(run.ledger["bytes_down"])
 
 
 def _figures(run: RunData) -> Iterator[str]:

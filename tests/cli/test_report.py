@@ -9,16 +9,16 @@ import pytest
 
 from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.cli.report import main
-from tests.runs import PLAIN, Whole, composed, fedhpo, quiet_surroundings  # noqa: F401 - the fixture is used unasked
+from tests.runs import PLAIN, SMALL, Whole, call, composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 
 
-def test_a_run_ends_with_its_report_and_how_to_run_it_again(tmp_path: Path) -> None:
+def test_a_run_ends_with_its_report_and_how_to_run_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "<b>run"
-    done = fedhpo(*PLAIN, "report=true", "logger=none", "seed=3", f"hydra.run.dir='{folder}'", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"Report: {folder / 'report.html'}"
+    typed = [*SMALL[:-1], *PLAIN, "executor=sequential", "logger=none", "seed=3"]
+    assert call(*typed, f"hydra.run.dir='{folder}'")[0] is None
+    assert capsys.readouterr().out.splitlines()[-1] == f"Report: {folder / 'report.html'}"
     html = (folder / "report.html").read_text()
-    assert "fedhpo data.clients=8" not in html and "search=none tuner=fixed" in html and "seed=3" in html
+    assert f"fedhpo {' '.join(typed)}</pre>" in html
     assert "<b>run" not in html and "&lt;b&gt;run" in html
     assert len(html) < 8e6
     assert main([str(folder)]) == 0

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import Choice, FedEx, FedPop, FedTune, Float, Int, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.testing import toy_data, toy_tensors
 from tests.fits import fit
 
@@ -37,6 +40,45 @@ def chosen() -> Result:
     held_out = TensorDataset(*toy_tensors(30, seed=1))
     options = {"cohort": 6, "target": "server", "server_data": held_out}
     return _result(5, FedTune(space, lr=50.0), data=toy_data(clients=6), **options)
+
+
+def large() -> RunData:
+    """27 arms, 800 rounds and 27 configurations, without an elimination, and ten jobs a round."""
+    arms, rounds, configs = 27, 800, 27
+    draw_from = np.random.default_rng(0)
+    size = arms * rounds
+    history = {
+        "round": np.repeat(np.arange(rounds), arms).tolist(),
+        "arm": np.tile(np.arange(arms), rounds).tolist(),
+        "score": draw_from.random(size).tolist(),
+        "best": [False] * size,
+        "ledger/rounds": np.repeat(np.arange(1, rounds + 1) * arms, arms).tolist(),
+        "server/lr": np.tile(draw_from.random(arms), rounds).tolist(),
+        "client/lr": draw_from.random(size).tolist(),
+        "fedex/entropy": draw_from.random(size).tolist(),
+        "fedex/mle": draw_from.integers(configs, size=size).tolist(),
+        **{f"fedex/prob/{config}": draw_from.random(size).tolist() for config in range(configs)},
+    }
+    jobs = {
+        "round": np.repeat(history["round"], 10).tolist(),
+        "arm": np.repeat(history["arm"], 10).tolist(),
+        "client": draw_from.integers(3000, size=10 * size).tolist(),
+        **{name: [10] * 10 * size for name in ("train_examples", "val_examples")},
+        **{name: draw_from.random(10 * size).tolist() for name in ("score_before", "score_after")},
+        "dropped": [False] * 10 * size,
+    }
+    owned = [(arm, config) for arm in range(arms) for config in range(configs)]
+    return RunData(
+        Table(history),
+        Table(jobs),
+        Table({"arm": [a for a, _ in owned], "config": [c for _, c in owned], "lr": [c / configs for _, c in owned]}),
+        [
+            {"index": a, "client": {}, "server": {}, "rounds": rounds, "eliminated_at": None, "ancestors": []}
+            for a in range(arms)
+        ],
+        ledger=dict.fromkeys(("rounds", "client_updates", "local_steps", "examples", "bytes_up", "bytes_down"), 1),
+        trajectory=[{"round": n, "arm": 0, "server": {}, "client": {"lr": n / rounds}} for n in range(rounds)],
+    )
 
 
 def _result(rounds: int, *callbacks: Any, **options: Any) -> Result:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_fedhpo.cli.report import main
 from lightning_fedhpo.plots import charts, load
-from lightning_fedhpo.report.run_report import FILE
+from lightning_fedhpo.report.run_report import FILE, run_page
+from tests.plots.plotted_runs import large
 from tests.report.browser import Browser
 from tests.report.conftest import RUNS
 from tests.runs import rows
@@ -29,6 +32,9 @@ CUT_OFF = """
 """
 
 
+REST = ("fedpop", "fedtune", "sweep")
+
+
 def figures(html: str) -> dict[str, dict[str, list[dict[str, object]]]]:
     """The figures in a page, by name."""
     found = re.findall(r'<figure id="([^"]+)">.*?<script type="application/json">(.*?)</script>', html, re.DOTALL)
@@ -36,7 +42,7 @@ def figures(html: str) -> dict[str, dict[str, list[dict[str, object]]]]:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", [*RUNS, "sweep"])
+@pytest.mark.parametrize("name", ["demo", *(pytest.param(one, marks=pytest.mark.slow) for one in REST)])
 def test_every_figure_is_there_without_a_complaint_or_a_request(
     reports: dict[str, Path], browser: Browser, name: str, width: int
 ) -> None:
@@ -80,3 +86,14 @@ def test_a_sweep_compares_methods_and_links_to_their_runs(reports: dict[str, Pat
         assert text in html
     assert {"test_error_by_budget", "score_by_budget"} <= set(figures(html))
     assert "tuner=fixed, seed 1" in html
+
+
+@pytest.mark.slow
+def test_a_large_report_is_small_and_fast() -> None:
+    kinds = {group: {"_target_": "a.Kind"} for group in ("search", "tuner", "model", "data")}
+    summary = {"seed": 0, "seconds": 1.0, "executor": "", "versions": {}, "test": None}
+    run, best = large(), {"client": {"lr": 0.1}, "server": {}}
+    run = replace(run, ledger={**run.ledger, "evaluations": 1}, summary=summary, settings=kinds, best=best)
+    began = time.monotonic()
+    html = run_page(run)
+    assert time.monotonic() - began < 10 and len(html) < 8e6 and "probabilities" in figures(html)
