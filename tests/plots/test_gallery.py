@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,16 @@ SEARCHED = ["hyperparameter_slice", "parallel_coordinates"]
 
 
 @pytest.mark.parametrize(
-    ("result", "own"),
+    ("run", "own"),
     [
-        (halved(), [*SEARCHED, "probabilities", "most_likely", "entropy", "trajectory", "importance", "clients"]),
-        (evolved(), [*SEARCHED, "lineage", "trajectory"]),
-        (chosen(), [*SEARCHED, "client_choices", "credits", "entropy"]),
+        (halved, [*SEARCHED, "probabilities", "most_likely", "entropy", "trajectory", "importance", "clients"]),
+        (evolved, [*SEARCHED, "lineage", "trajectory"]),
+        (chosen, [*SEARCHED, "client_choices", "credits", "entropy"]),
     ],
     ids=["FedEx", "FedPop", "FedTune"],
 )
-def test_every_figure_that_a_run_has_is_drawn(result: Result, own: list[str]) -> None:
+def test_every_figure_that_a_run_has_is_drawn(run: Callable[[], Result], own: list[str]) -> None:
+    result = run()
     assert sorted(plots.available(result)) == sorted(EVERY + own)
     for name, chart in plots.charts(result).items():
         ax = draw(chart)
