@@ -45,8 +45,7 @@ class FederatedLoop(RunHooks):
         target: ``"personalized"`` scores a client's model after its local training, ``"global"`` before it;
             ``"server"`` scores the arm's new global model on the server's own examples.
         executor: ``"sequential"`` runs jobs one after another, ``"vectorized"`` side by side in one computation,
-            ``"auto"`` in the way that is likely to be faster; or settings such as
-            :class:`~lightning_fedhpo.executors.Vectorized`.
+            ``"auto"`` in the way that is likely to be faster; or :class:`~lightning_fedhpo.executors.Vectorized`.
         epochs: Local epochs of a job, if no tuner sets them.
         seed: Every random draw of the run is a function of it.
         score_before: Score clients also before they train, for the global figures of every round; by default if
@@ -64,8 +63,9 @@ class FederatedLoop(RunHooks):
             as long as they live; ``"all"`` logs every arm's. The history has all of them.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
             ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
-        clients: Who takes part in a round, :class:`~lightning_fedhpo.UniformClients` by default.
-        devices: Simulated :class:`~lightning_fedhpo.Devices`: their speed, drop-outs, a deadline.
+        clients: Who takes part in a round, uniformly drawn by default.
+        devices: Simulated :class:`~lightning_fedhpo.Devices`: speed, drop-outs, a deadline.
+        client_memory: MiB that an arm's clients keep in memory; more lies in files below ``default_root_dir``.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -102,6 +102,7 @@ class FederatedLoop(RunHooks):
         verify: bool = True,
         clients: Participation | None = None,
         devices: Devices | None = None,
+        client_memory: float = 1024,
     ) -> None:
         super().__init__()
         self._log = RunLog()
@@ -109,7 +110,7 @@ class FederatedLoop(RunHooks):
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
-            clients or UniformClients(), devices,
+            clients or UniformClients(), devices, client_memory,
         )  # fmt: skip
         self.cohort, self.seed, self.retrain = options.cohort, options.seed, options.retrain
         self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
@@ -258,8 +259,6 @@ class FederatedLoop(RunHooks):
             self._log.end()
             result_text.tell_found(self.result)
             self.session.deploy()
-
-    # ------------------------------------------------------------------ what users see
 
     @property
     def result(self) -> Result:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.client.optimizer_reset import copied
+from lightning_fedhpo.run.client_states import ClientState, ClientStates, Spill
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 Model = dict[str, Any]
 """Weights, buffers, server optimizer and server state, as tensors in containers."""
-ClientState = dict[str, list[Tensor]]
-"""A client's tensors from its earlier rounds, by name."""
 LOCAL = "local"
 """The name of the parameters and buffers that never leave a client, in its state."""
 
@@ -45,6 +44,7 @@ class Arm:
         buffers: The initial tensors that are averaged without an optimizer (batch-norm statistics), copied.
         client: What a search has drawn for all of the arm's clients; a tuner's suggestions go over it.
         clients: What it has drawn for each client, which goes over `client`; empty where all are alike.
+        spill: Where states of clients go that memory has no room for.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Arm:
         buffers: Sequence[Tensor] = (),
         client: Config | None = None,
         clients: Sequence[Config] = (),
+        spill: Spill | None = None,
     ) -> None:
         self.index = index
         self.server = {**algorithm.server, **server}
@@ -63,7 +64,7 @@ class Arm:
         self.buffers = [tensor.detach().clone() for tensor in buffers]
         self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
         self.server_state = algorithm.initial_state(self.weights)
-        self.client_state: dict[int, ClientState] = {}
+        self.client_state = ClientStates(spill)
         self._travels = tuple(algorithm.travels)
         self.client = dict(client or {})
         self.clients = [dict(config) for config in clients]
@@ -87,7 +88,7 @@ class Arm:
 
     def kept(self, client: int | None, name: str) -> list[Tensor] | None:
         """Return the tensors that a client has kept under a name, None if there are none."""
-        return None if client is None else self.client_state.get(client, {}).get(name)
+        return self.client_state[client].get(name) if client is not None and client in self.client_state else None
 
     def discard(self) -> None:
         """Discard the sums of the present round."""
@@ -165,7 +166,7 @@ class Arm:
             for tensor, largest in zip(integers, self._integers, strict=True):
                 tensor.copy_(largest)
         for client, state in self.arrived.items():
-            self.client_state.setdefault(client, {}).update(state)
+            self.client_state.update(client, state)
         self.rounds += 1
         self.discard()
 
@@ -194,7 +195,7 @@ class Arm:
         The scores are copied, too, so that the arm is judged by what it is now.
         """
         self.restore(other.model())
-        self.client_state = copied(other.client_state)
+        self.client_state = other.client_state.copy()
         self.scores = list(other.scores)
         self.ancestors = [*other.ancestors, (self.rounds, other.index)]
         self.server, self.client = dict(server), dict(client)
@@ -209,7 +210,8 @@ class Arm:
     def eliminate(self, number: int) -> None:
         """Take the arm out after a round and free its tensors; configuration and scores stay."""
         self.eliminated_at = number
-        self.weights, self.buffers, self.server_state, self.client_state = [], [], {}, {}
+        self.weights, self.buffers, self.server_state = [], [], {}
+        self.client_state.clear()
         self.optimizer.state.clear()
         self.optimizer.param_groups.clear()
         self.discard()
@@ -220,7 +222,7 @@ class Arm:
             **(self.model() if self.eliminated_at is None else {}),
             "index": self.index,
             "server": dict(self.server),
-            "client_state": {client: dict(state) for client, state in self.client_state.items()},
+            "client_state": self.client_state.state_dict(),
             "rounds": self.rounds,
             "eliminated_at": self.eliminated_at,
             "finished": self.finished,
@@ -237,7 +239,7 @@ class Arm:
             self.eliminate(state["eliminated_at"])
         else:
             self.restore(state)
-        self.client_state = {int(client): dict(kept) for client, kept in state["client_state"].items()}
+        self.client_state.load_state_dict(state["client_state"])
         self.scores = state["scores"].tolist()
         self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
         self.rounds, self.finished, self.retrains = state["rounds"], state["finished"], state["retrains"]

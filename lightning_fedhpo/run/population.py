@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.client_states import Spill
 from lightning_fedhpo.types import Config
 
 
@@ -21,10 +22,11 @@ class Population(Sequence[Arm]):
         algorithm: Makes every arm's server.
         sign: 1 where small scores are better, -1 where large ones are.
         keeps_start: Whether arms are started after the first round, too, from the weights the run began with.
+        spill: Where states of clients go that memory has no room for.
     """
 
-    def __init__(self, algorithm: Algorithm, sign: float, keeps_start: bool) -> None:
-        self._algorithm, self._sign, self._keeps_start = algorithm, sign, keeps_start
+    def __init__(self, algorithm: Algorithm, sign: float, keeps_start: bool, spill: Spill | None = None) -> None:
+        self._algorithm, self._sign, self._keeps_start, self._spill = algorithm, sign, keeps_start, spill
         self._arms: list[Arm] = []
         self._start: tuple[list[Tensor], list[Tensor]] = [], []
 
@@ -41,7 +43,7 @@ class Population(Sequence[Arm]):
 
     def add(self, server: Config, client: Config, clients: Sequence[Config] = ()) -> Arm:
         """Start an arm."""
-        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients)
+        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients, self._spill)
         self._arms.append(arm)
         return arm
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
 from lightning_fedhpo.executors.settings import Setting, setting_of
 from lightning_fedhpo.participation import Devices, Participation, UniformClients
 from lightning_fedhpo.run.evaluation import check_evaluation
@@ -41,6 +41,7 @@ class LoopOptions:
     verify: bool = True
     clients: Participation = field(default_factory=UniformClients)
     devices: Devices | None = None
+    client_memory: float = 1024
 
     def __post_init__(self) -> None:
         setting_of(self.executor)
@@ -48,10 +49,11 @@ class LoopOptions:
         highest = {"epochs": MOST_EPOCHS, "seed": MOST_SEED}
         for name in ("cohort", "epochs", "seed", "evaluate_clients", "retrain"):
             if (given := getattr(self, name)) is not None:
-                number = whole(name, given, low=0 if name == "seed" else 1, high=highest.get(name, MOST))
-                object.__setattr__(self, name, number)  # a plain number, also for numpy's
+                plain = whole(name, given, low=0 if name == "seed" else 1, high=highest.get(name, MOST))
+                object.__setattr__(self, name, plain)  # a plain number, also for numpy's
         if self.log_arms != "all":
             object.__setattr__(self, "log_arms", whole("log_arms", self.log_arms, low=0))
+        number("client_memory", self.client_memory, low=0)
         check_evaluation(self.evaluate_at)
         if self.monitor is None and self.target != "personalized":
             raise ValueError(

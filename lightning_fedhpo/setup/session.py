@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from lightning_fedhpo.executors import Executor, SequentialExecutor
 from lightning_fedhpo.participation.base import Draw
 from lightning_fedhpo.run import checkpoint, checkpoint_file, identity, machine
 from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run.client_states import Spill
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.server_validation import ServerValidation, server_split
@@ -80,7 +82,8 @@ class Session:
         asked = needed if options.score_before is None else options.score_before
         self.needs_before = options.monitor is not None and asked
         keeps_start = bool(options.retrain) or self.search.keeps_start
-        self.arms, self.records = Population(self.algorithm, options.sign, keeps_start), Records(options)
+        spill = Spill(Path(trainer.default_root_dir), int(options.client_memory * 2**20))
+        self.arms, self.records = Population(self.algorithm, options.sign, keeps_start, spill), Records(options)
 
     def _check(self) -> None:
         options, tuner, search = self.options, self.tuner, self.search

@@ -1,0 +1,128 @@
+"""What clients keep between rounds: in memory up to a bound, beyond it in files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo.client.optimizer_reset import copied
+
+ClientState = dict[str, list[Tensor]]
+"""A client's tensors from its earlier rounds, by name."""
+SUBFOLDER = "client_states"
+
+
+@dataclass
+class Spill:
+    """Where states go that memory has no room for.
+
+    A file is written once and never changed, so checkpoints that name it stay whole. Nothing deletes it.
+
+    Attributes:
+        root: The run's folder; files lie below it, and their names are relative to it.
+        limit: The bytes that an arm's clients may keep in memory.
+    """
+
+    root: Path
+    limit: int
+    folder: Path | None = None
+
+    def write(self, state: ClientState) -> str:
+        """Write a state and return the file's name."""
+        if self.folder is None:
+            parent = self.root / SUBFOLDER
+            parent.mkdir(parents=True, exist_ok=True)
+            self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+        handle, name = tempfile.mkstemp(suffix=".pt", dir=self.folder)
+        with open(handle, "wb") as file:
+            torch.save(state, file)
+        return Path(name).relative_to(self.root).as_posix()
+
+    def read(self, name: str) -> ClientState:
+        """Map a state into memory."""
+        path = self.root / name
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"the checkpoint's clients keep tensors in {path}, which is not there: copy the folder {SUBFOLDER}/ of "
+                "the run that wrote the checkpoint into the present run's folder."
+            )
+        found: ClientState = torch.load(path, weights_only=True, mmap=True)
+        return found
+
+
+class ClientStates(Mapping[int, ClientState]):
+    """The states of an arm's clients, by client; those that were updated longest ago go to files first.
+
+    Args:
+        spill: Where states go beyond its limit; without one all stay in memory.
+
+    >>> states = ClientStates()
+    >>> states.update(3, {"control": [torch.ones(2)]})
+    >>> states[3]["control"], 4 in states, states.nbytes
+    ([tensor([1., 1.])], False, 8)
+    """
+
+    def __init__(self, spill: Spill | None = None) -> None:
+        self._spill = spill
+        self._held: dict[int, ClientState] = {}
+        self._files: dict[int, str] = {}
+        self.nbytes = 0
+
+    def __getitem__(self, client: int) -> ClientState:
+        """Return a client's state."""
+        if client in self._held or self._spill is None:
+            return self._held[client]
+        return self._spill.read(self._files[client])
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._held or client in self._files
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (*self._held, *self._files)
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._files)
+
+    def update(self, client: int, state: ClientState) -> None:
+        """Replace parts of a client's state, and write the oldest states to files if there is no room."""
+        whole = {**self[client], **state} if client in self else dict(state)
+        self.nbytes += _size(whole) - _size(self._held.pop(client, {}))
+        self._files.pop(client, None)
+        self._held[client] = whole
+        while self._spill is not None and self.nbytes > self._spill.limit and self._held:
+            oldest = next(iter(self._held))
+            state = self._held.pop(oldest)
+            self._files[oldest] = self._spill.write(state)
+            self.nbytes -= _size(state)
+
+    def copy(self) -> ClientStates:
+        """Return a copy that shares nothing but files, which never change."""
+        made = ClientStates(self._spill)
+        made._held = copied(self._held)
+        made._files, made.nbytes = dict(self._files), self.nbytes
+        return made
+
+    def clear(self) -> None:
+        """Forget all states."""
+        self._held, self._files, self.nbytes = {}, {}, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is in memory, and the names of the files."""
+        return {"held": {client: dict(state) for client, state in self._held.items()}, "files": dict(self._files)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over the states of a checkpoint."""
+        self.clear()
+        self._files = {int(client): name for client, name in saved["files"].items()}
+        for client, state in saved["held"].items():
+            self.update(int(client), dict(state))
+
+
+def _size(state: ClientState) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensors in state.values() for tensor in tensors)
