@@ -112,9 +112,10 @@ def take_own_hyperparameters(module: LightningDataModule) -> None:
     outermost one, whose `dataset` describes the inner one.
     """
     saved = module.hparams
-    inner = saved.get("dataset")
-    if "_instantiator" in saved and isinstance(inner, Mapping) and "class_path" in inner:
-        own = {"_class_path": inner["class_path"], **inner.get("init_args", {}), **inner.get("dict_kwargs", {})}
+    inner: Any = saved.get("dataset")
+    path = str(inner.get("class_path")) if isinstance(inner, Mapping) else ""
+    if "_instantiator" in saved and path.rpartition(".")[2] == type(module).__name__:
+        own = {"_class_path": path, **inner.get("init_args", {}), **inner.get("dict_kwargs", {})}
         own["_instantiator"] = saved["_instantiator"]
         saved.clear()
         module.save_hyperparameters(own, logger=module._log_hyperparams)
