@@ -187,7 +187,7 @@ def _tuner_panels(run: RunData) -> Iterator[Panel]:
         for row in run.configs
         if row["arm"] == run.searched
     }
-    for kind, names in kinds.items():
+    for kind, names in sorted(kinds.items(), key=lambda item: "/prob/" not in item[0]):  # what matters most is first
         called = {name: told[end] for name in names if (end := name[name.find("/prob/") :]) in told}
         title = "Probability of every configuration" if kind.endswith("/prob/*") else kind.replace("/", " ")
         yield Panel(title, names, names=called)

@@ -46,6 +46,7 @@ def test_every_run_has_its_own_and_seeds_are_grouped(sweep: Path) -> None:
     assert [(config["tuner"] is not None, config["seed"]) for config in told] == [
         (tuner != "none", seed) for tuner, seed in JOBS
     ]
+    assert all("hidden" in config["model"] and "lr" not in config["model"] for config in told)  # it is tuned
 
 
 @pytest.mark.parametrize("number", range(4))
