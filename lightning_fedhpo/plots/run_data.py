@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.describe import client_table
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.result import Result
@@ -121,11 +122,13 @@ def load(source: Source) -> RunData:
             **{name: getattr(source, name) for name in (*names, "monitor", "mode")},
             lineage=source.tables.get("lineage", Table()),
         )
+    if not isinstance(source, str | PathLike):
+        raise TypeError(f"a figure takes `fed.result`, a run's folder or a FederatedData, got {shown(source)}.")
     folder = Path(source)
     if not (folder / "summary.json").is_file():
         raise FileNotFoundError(
-            f"a run's folder has a summary.json, and {folder} has none: it is no run's folder, or the run has not "
-            "ended; `fedhpo ckpt_path=<its checkpoint>` goes on with it."
+            f"a run's folder has a summary.json, and {folder} has none. A run that has not ended goes on by "
+            "`fedhpo ckpt_path=<its checkpoint>`; of a sweep's folder take one run, or plots.error_by_budget."
         )
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.run.result import Result
 from lightning_fedhpo.run.table import Table
 
@@ -103,4 +104,10 @@ def runs_of(source: SweepSource) -> Sequence[SweepRun]:
             for label, results in source.items()
             for place, result in enumerate(results)
         ]
-    return source
+    runs = [run for run in source if isinstance(run, SweepRun)]
+    if len(runs) < len(source):
+        raise TypeError(
+            'methods are compared by a sweep\'s folder, or by results with the name of their method, {"FedEx": '
+            f"[fed.result]}}; got {shown(source)}."
+        )
+    return runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_fedhpo import plots
+from lightning_fedhpo import FederatedLoop, plots
 from lightning_fedhpo.plots.run_data import NoDataError, load
 from tests.plots.plotted_runs import evolved, halved
 from tests.runs import rows
@@ -42,6 +42,10 @@ def test_the_arms_of_a_lineage() -> None:
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has a summary\.json, and .* has none"):
         plots.arms(tmp_path)
+    with pytest.raises(TypeError, match=r"takes `fed\.result`, a run's folder or a FederatedData, got "):
+        plots.arms(FederatedLoop())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"results with the name of their method"):
+        plots.error_by_budget([halved()])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("name", ["lineage", "client_choices", "credits", "client_labels"])
