@@ -13,7 +13,7 @@ from typing import Any, cast
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -38,7 +38,8 @@ def complete(arguments: Sequence[str]) -> list[str]:
     paths among its settings hold.
     """
     several = not {"-m", "--multirun"}.isdisjoint(arguments)
-    given = {key_of(one): one for one in arguments if "=" in one and one[0] != "-"}
+    overrides = [one for one in arguments if "=" in one and one[0] != "-"]
+    given = {key_of(one): one for one in overrides}
     folder, record = _begun(given, several)
     if folder is None or not record.is_file():
         return list(arguments)
@@ -50,7 +51,7 @@ def complete(arguments: Sequence[str]) -> list[str]:
     if Path(hydra.runtime.cwd).is_dir():
         os.chdir(hydra.runtime.cwd)
     begun = arguments_of(hydra)
-    options = [one for one in begun if one[0] == "-"] + [one for one in arguments if one not in given.values()]
+    options = [one for one in begun if one[0] == "-"] + [one for one in arguments if one not in overrides]
     return [*options, *(own.pop(key_of(one), one) for one in begun if one[0] != "-"), *own.values()]
 
 
@@ -102,7 +103,7 @@ def _path(given: Mapping[str, str], name: str) -> str | None:
 def _value(override: str) -> Any:
     try:
         return OverridesParser.create().parse_override(override).value()
-    except OverrideParseException:  # Hydra says so when it comes to it
+    except HydraException:  # Hydra says so when it comes to it
         return None
 
 
@@ -143,7 +144,9 @@ def in_order(hydra: Any) -> bool:
 
 def check_resumed(config: DictConfig, name: str) -> None:
     """Refuse ``resume=true`` where it is not clear what goes on. `name` is the setting that names the folder."""
-    if OmegaConf.select(config, "resume") is not True:
+    if not isinstance(config.resume, bool):
+        raise TypeError(f"`resume` must be true or false, got {config.resume!r}: `ckpt_path` takes a file.")
+    if not config.resume:
         return
     hydra, folder = config.hydra, Path(OmegaConf.select(config, name)).absolute()
     if name == "hydra.sweep.dir" and not in_order(hydra):

@@ -40,6 +40,7 @@ WRONG = {
     "+trainer.overfit_batches=2": ["fedhpo: this Trainer does not fit", "overfit_batches=2", "limit_train_batches"],
     "threads=many": ["fedhpo: `threads` must be a whole number, got 'many'"],
     "threads=0": ["fedhpo: `threads` must be at least 1, got 0: null leaves torch its own number"],
+    "resume=last": ["fedhpo: `resume` must be true or false, got 'last': `ckpt_path` takes a file."],
     "seed=abc": ["fedhpo: `seed` must be a whole number, got 'abc'"],
     "folder=/dev/null/x": ["fedhpo: `folder` must be a folder that can be written to, got /dev/null/x: /dev/null is"],
     "hydra.run.dir=/dev/null/x": ["fedhpo: `hydra.run.dir` must be a folder that can be", "/dev/null is a file"],
