@@ -78,8 +78,9 @@ function draw() {
       longest = Math.max(longest, ...lines.map(one => one.length));
     }
     const columns = Math.max(1, Math.floor(width / (7 * longest + 60)));
-    plot.style.height = (narrow ? 300 : 370) + 19 * (columns > 1 ? Math.ceil(rows / columns) : rows) + "px";
-    Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    const height = (narrow ? 300 : 370) + 19 * (columns > 1 ? Math.ceil(rows / columns) : rows);
+    plot.style.height = height + "px";
+    Object.assign(layout, { width, height, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
       hoverlabel: { bgcolor: colour("--paper"), bordercolor: line, font: { color: colour("--ink") }, align: "left" } });
@@ -88,13 +89,18 @@ function draw() {
       axis.title.text = wrapped(axis.title.text, (narrow ? 250 : 400) / 7).join("<br>");
     }
     if (touch) layout.dragmode = false;
-    Plotly.react(plot, data, layout, { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
+    Plotly.newPlot(plot, data, layout, { displaylogo: false, displayModeBar: touch ? false : "hover",
       modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] });
   }
 }
 draw();
-for (const media of ["(prefers-color-scheme: dark)", "(max-width: 600px)", "print"])
-  matchMedia(media).addEventListener("change", draw);
+let drawn = document.body.clientWidth;
+addEventListener("resize", () => {
+  if (document.body.clientWidth === drawn) return;
+  drawn = document.body.clientWidth;
+  draw();
+});
+for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
 """
 
 
