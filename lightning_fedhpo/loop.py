@@ -102,7 +102,7 @@ class FederatedLoop(RunHooks):
         verify: bool = True,
         clients: Participation | None = None,
         devices: Devices | None = None,
-        client_memory: float = 1024,
+        client_memory: float = 1024.0,
     ) -> None:
         super().__init__()
         self._log = RunLog()
@@ -112,7 +112,8 @@ class FederatedLoop(RunHooks):
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
             clients or UniformClients(), devices, client_memory,
         )  # fmt: skip
-        self.cohort, self.seed, self.retrain = options.cohort, options.seed, options.retrain
+        self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
+        self.retrain = options.retrain
         self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
 
     # ------------------------------------------------------------------ the round

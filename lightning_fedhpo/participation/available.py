@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import number
+from lightning_fedhpo.arguments import check_kinds, number
 from lightning_fedhpo.participation.base import Draw, Participation
 
 
@@ -38,6 +38,7 @@ class AvailableClients(Participation):
         day: float | None = None,
         trace: str | Path | None = None,
     ) -> None:
+        check_kinds(AvailableClients, locals())
         given = list(probability) if isinstance(probability, Sequence | np.ndarray) else [probability]
         each = [number("a `probability`", one, low=0, high=1) for one in given]
         self.probability = each[0] if isinstance(probability, float | int) else each

@@ -41,7 +41,7 @@ class LoopOptions:
     verify: bool = True
     clients: Participation = field(default_factory=UniformClients)
     devices: Devices | None = None
-    client_memory: float = 1024
+    client_memory: float = 1024.0
 
     def __post_init__(self) -> None:
         setting_of(self.executor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from lightning_fedhpo.arguments import is_finite, is_number, is_scalar, shown
 from lightning_fedhpo.space.dimensions import Dimension, Int, Value, steps
 
+MOST_OPTIONS = 10**4
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -50,7 +52,10 @@ class Choice(Dimension[Value]):
     def __init__(self, options: Iterable[Value], ordered: bool | None = None) -> None:
         if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable) or is_scalar(options):
             raise TypeError(f"The options of Choice must be a list, got {shown(options)}.")
-        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in options)
+        first = islice(options, MOST_OPTIONS + 1)
+        plain = tuple(option.item() if isinstance(option, np.generic) else option for option in first)
+        if len(plain) > MOST_OPTIONS:
+            raise ValueError(f"Choice has at most {MOST_OPTIONS} options, got more: take an Int or a Float.")
         if not plain:
             raise ValueError("Choice must have at least one option, got none: to keep a default, drop the whole entry.")
         seen = set()
@@ -73,12 +78,10 @@ class Choice(Dimension[Value]):
     def __contains__(self, value: object) -> bool:
         return _position(self.options, value) is not None
 
-    def quantile(self, fraction: float) -> Value:
-        """Return the option that this fraction of all draws does not exceed."""
+    def _quantile(self, fraction: float) -> Value:
         return self.options[Int(0, len(self.options) - 1).quantile(fraction)]
 
-    def clip(self, value: Any) -> Value:
-        """Return an option as it is, and for another number the nearest one, if all options are numbers."""
+    def _clip(self, value: Any) -> Value:
         index = _position(self.options, value)
         if index is not None:
             return self.options[index]
@@ -86,6 +89,10 @@ class Choice(Dimension[Value]):
         if len(numbers) < len(self.options):
             raise ValueError(f"A number that is no option can be clipped to numbers only, not to {self!r}: {value!r}.")
         return min(numbers, key=lambda option: abs(option - value))
+
+    def _grid(self, fractions: list[float]) -> list[Value]:
+        last = len(self.options) - 1
+        return [self.options[index] for index in dict.fromkeys(round(last * fraction) for fraction in fractions)]
 
     def _around(self, value: Value, epsilon: float) -> Choice:
         index = _position(self.options, value) or 0

@@ -1,7 +1,7 @@
 """The dimensions of a search space: what one hyperparameter may be.
 
 ``quantile`` maps [0, 1] onto the dimension, ``sample`` is the quantile of one ``rng.random()``. ``around`` is the part
-of the dimension near a value, itself a dimension.
+of the dimension near a value, itself a dimension, and a perturbed value is a sample of it.
 
 The neighbourhoods are those of FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021). Deviation: where
 the paper rounds the number of discrete steps up on the upper side and down on the lower, here both are rounded up.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -62,31 +63,75 @@ class Dimension(ABC, Generic[V]):
         """Say whether the dimension has this value."""
 
     @abstractmethod
-    def quantile(self, fraction: float) -> V:
-        """Return the value that this fraction of all draws does not exceed."""
+    def _quantile(self, fraction: float) -> V:
+        """Return the value below which a fraction of the draws lies."""
 
     @abstractmethod
-    def clip(self, value: Any) -> V:
-        """Return the nearest value that the dimension has."""
+    def _clip(self, value: Any) -> V:
+        """Return the nearest value inside."""
+
+    @abstractmethod
+    def _grid(self, fractions: list[float]) -> list[V]:
+        """Return the values at some fractions of the scale."""
 
     @abstractmethod
     def _around(self, value: Any, epsilon: float) -> Self:
         """Return the neighbourhood of a value as a dimension."""
 
+    def contains(self, value: object) -> bool:
+        """Say whether the dimension has this value, as ``in`` does."""
+        return value in self
+
+    def quantile(self, fraction: float) -> V:
+        """Return the value that this fraction of all draws does not exceed."""
+        if not is_number(fraction) or not 0 <= fraction <= 1:
+            raise ValueError(f"A fraction must be between 0 and 1, got {fraction!r}.")
+        return self._quantile(float(fraction))
+
     def sample(self, rng: np.random.Generator) -> V:
         """Draw a value, uniform on the scale."""
-        return self.quantile(rng.random())
+        return self._quantile(rng.random())
 
     def around(self, value: V, epsilon: float) -> Self:
         """Return all values within ``epsilon`` times the dimension's width of this one, as a dimension."""
+        if not is_number(epsilon) or not 0 <= epsilon <= 1:
+            raise ValueError(f"`epsilon` must be between 0 (keep the value) and 1 (the whole space), got {epsilon!r}.")
         if value not in self:
             raise ValueError(f"A neighbourhood is that of a value in {self!r}, got {value!r}: use clip() first.")
-        return self if epsilon == 1 else self._around(self.clip(value), epsilon)
+        return self if epsilon == 1 else self._around(self._clip(value), float(epsilon))
+
+    def perturb(self, value: V, epsilon: float, rng: np.random.Generator) -> V:
+        """Draw a value from the neighbourhood of this one."""
+        return self.around(value, epsilon).sample(rng)
+
+    def clip(self, value: Any) -> V:
+        """Return the nearest value that the dimension has."""
+        if value in self or (is_number(value) and not math.isnan(value)):
+            return self._clip(value)
+        raise ValueError(f"Only a number or one of its values can be clipped to {self!r}, got {value!r}.")
+
+    def grid(self, n: int) -> list[V]:
+        """Return n values from one end to the other, even on the scale; fewer where there are not n different ones."""
+        if not is_whole(n) or n < 1:
+            raise ValueError(f"A grid has a whole number of values, at least 1, got {n!r}.")
+        return self._grid([i / (n - 1) for i in range(n)] if n > 1 else [0.5])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dimension as JSON holds it: its type and the constructor's arguments."""
         arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return {"type": type(self).__name__.lower(), **arguments}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the dimension that ``to_dict`` wrote, or that a YAML file describes in the same way."""
+        kind, arguments = cls.__name__, {str(name): value for name, value in data.items()}
+        given = str(arguments.pop("type", arguments.pop("_target_", kind))).rpartition(".")[2]
+        if given.lower() != kind.lower():
+            raise ValueError(f"{kind}.from_dict() needs `type: {kind.lower()}`, got {given!r}.")
+        try:
+            return cls(**arguments)
+        except TypeError as error:  # an argument too many or too few: Python's message names it
+            raise TypeError(f"A {kind} cannot be made of {arguments!r}: {error}") from error
 
 
 class Float(Dimension[float]):
@@ -95,11 +140,11 @@ class Float(Dimension[float]):
     Args:
         low: The lower bound, included.
         high: The upper bound, included.
-        log: Whether draws and neighbourhoods are even in the logarithm.
+        log: Whether draws, neighbourhoods and grids are even in the logarithm.
 
     >>> lr = Float(1e-4, 1.0, log=True)
-    >>> lr.quantile(0.5), lr.clip(3)
-    (0.01, 1.0)
+    >>> lr.grid(5), lr.clip(3)
+    ([0.0001, 0.001, 0.01, 0.1, 1.0], 1.0)
     >>> lr.around(0.01, epsilon=0.25)
     Float(0.001, 0.1, log=True)
     """
@@ -119,28 +164,29 @@ class Float(Dimension[float]):
     def __contains__(self, value: object) -> bool:
         return is_number(value) and bool(self.low <= value <= self.high)
 
-    def quantile(self, fraction: float) -> float:
-        """Return the value that this fraction of all draws does not exceed."""
+    def _quantile(self, fraction: float) -> float:
         if fraction in (0.0, 1.0):  # exactly the bound
             return self.high if fraction else self.low
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
         point = low + (high - low) * fraction
-        return self.clip(10.0**point if self.log else point)
+        return self._clip(10.0**point if self.log else point)
 
-    def clip(self, value: float) -> float:
-        """Return the nearest number inside."""
+    def _clip(self, value: float) -> float:
         return min(max(float(value), self.low), self.high)
+
+    def _grid(self, fractions: list[float]) -> list[float]:
+        return list(dict.fromkeys(map(self._quantile, fractions)))
 
     def _around(self, value: float, epsilon: float) -> Float:
         if epsilon == 0:  # exactly the value
             return Float(value, value, self.log)
         if not self.log:
             radius = (self.high - self.low) * epsilon
-            return Float(self.clip(value - radius), self.clip(value + radius))
+            return Float(self._clip(value - radius), self._clip(value + radius))
         low, high, middle = math.log10(self.low), math.log10(self.high), math.log10(value)
         radius = (high - low) * epsilon
         bottom, top = max(low, middle - radius), min(high, middle + radius)
-        return Float(self.clip(min(10.0**bottom, value)), self.clip(max(10.0**top, value)), log=True)
+        return Float(self._clip(min(10.0**bottom, value)), self._clip(max(10.0**top, value)), log=True)
 
 
 class Int(Dimension[int]):
@@ -149,12 +195,12 @@ class Int(Dimension[int]):
     Args:
         low: The smallest number.
         high: The largest number.
-        log: Whether draws and neighbourhoods are even in the logarithm. A number is then as likely as the
+        log: Whether draws, neighbourhoods and grids are even in the logarithm. A number is then as likely as the
             reals that round to it.
 
     >>> epochs = Int(1, 5)
-    >>> epochs.quantile(0.5), epochs.clip(9)
-    (3, 5)
+    >>> epochs.grid(3), epochs.clip(9)
+    ([1, 3, 5], 5)
     >>> epochs.around(4, epsilon=0.3)  # two steps, ceil(4 * 0.3), to both sides: 2 to 6, and 6 is outside
     Int(2, 5)
     """
@@ -173,15 +219,18 @@ class Int(Dimension[int]):
     def __contains__(self, value: object) -> bool:
         return is_whole(value) and bool(self.low <= value <= self.high)
 
-    def quantile(self, fraction: float) -> int:
-        """Return the number that this fraction of all draws does not exceed."""
+    def _quantile(self, fraction: float) -> int:
         if not self.log:
-            return self.clip(self.low + math.floor((self.high - self.low + 1) * fraction))
-        return self.clip(Float(self.low - 0.5, self.high + 0.5, log=True).quantile(fraction))
+            return self._clip(self.low + math.floor((self.high - self.low + 1) * fraction))
+        return self._clip(Float(self.low - 0.5, self.high + 0.5, log=True).quantile(fraction))
 
-    def clip(self, value: float) -> int:
-        """Return the nearest number inside."""
+    def _clip(self, value: float) -> int:
         return round(min(max(value, self.low), self.high))
+
+    def _grid(self, fractions: list[float]) -> list[int]:
+        # Rounded from the reals: this class's own quantiles put both ends half a step further out.
+        reals = Float(self.low, self.high, self.log)
+        return list(dict.fromkeys(self._clip(reals.quantile(fraction)) for fraction in fractions))
 
     def _around(self, value: int, epsilon: float) -> Int:
         if self.log and epsilon > 0:

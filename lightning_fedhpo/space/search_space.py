@@ -7,13 +7,14 @@ training and ``server`` for aggregation. A config is one point of a part, a plai
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from lightning_fedhpo.arguments import is_number, shown
+from lightning_fedhpo.arguments import is_number, is_whole, shown
 from lightning_fedhpo.space.categorical import Choice
 from lightning_fedhpo.space.dimensions import Dimension, Float, Int, Value
 
@@ -38,11 +39,10 @@ def dimension(spec: object) -> Dimension[Any]:
         return spec
     if not isinstance(spec, Mapping):
         raise TypeError(f"A dimension is a Float, Int or Choice, or a mapping with a `type`, got {shown(spec)}.")
-    arguments = {str(name): value for name, value in spec.items()}
-    kind = str(arguments.pop("type", arguments.pop("_target_", None))).rpartition(".")[2].lower()
+    kind = str(spec.get("type", spec.get("_target_"))).rpartition(".")[2].lower()
     if kind not in _KINDS:
         raise ValueError(f"The `type` of a dimension is one of {sorted(_KINDS)}, got {dict(spec)!r}.")
-    return _KINDS[kind](**arguments)
+    return _KINDS[kind].from_dict(spec)
 
 
 def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
@@ -71,8 +71,8 @@ class SearchSpace:
 
     >>> space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5)})
     >>> config = space.sample(np.random.default_rng(0))
-    >>> space.contains(config), space.contains({"lr": 7.0, "epochs": 3})
-    (True, False)
+    >>> space.contains(config), space.clip({"lr": 7.0, "epochs": 3})
+    (True, {'lr': 1.0, 'epochs': 3})
     >>> space | SearchSpace(server={"momentum": Choice([0.0, 0.9])})
     SearchSpace(client={'lr': Float(0.0001, 1.0, log=True), 'epochs': Int(1, 5)},
                 server={'momentum': Choice([0.0, 0.9])})
@@ -101,6 +101,14 @@ class SearchSpace:
 
     def check(self, config: Mapping[str, Any], part: Part = "client") -> None:
         """Raise if the config is no point of the part: names unknown or missing, or a value outside."""
+        self._check_names(config, part)
+        for name, dimension_ in self.part(part).items():
+            if config[name] not in dimension_:
+                raise ValueError(
+                    f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}: clip() moves it inside."
+                )
+
+    def _check_names(self, config: Mapping[str, Any], part: Part) -> None:
         dimensions = self.part(part)
         unknown = [name for name in config if name not in dimensions]
         missing = [name for name in dimensions if name not in config]
@@ -108,14 +116,16 @@ class SearchSpace:
             wrong = [f"{what} {names}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
             expected = list(dimensions)
             raise ValueError(f"A {part} config must have exactly the names {expected}, got {' and '.join(wrong)}.")
-        for name, dimension_ in dimensions.items():
-            if config[name] not in dimension_:
-                raise ValueError(f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}.")
 
     def contains(self, config: Mapping[str, Any], part: Part = "client") -> bool:
         """Say whether the config is a point of the part: all its names, no other, and every value inside."""
         dimensions = self.part(part)
         return config.keys() == dimensions.keys() and all(config[name] in dimensions[name] for name in dimensions)
+
+    def clip(self, config: Mapping[str, Any], part: Part = "client") -> Config:
+        """Return the config with every value moved to the nearest one inside."""
+        self._check_names(config, part)
+        return {name: dimension_.clip(config[name]) for name, dimension_ in self.part(part).items()}
 
     def sample(self, rng: np.random.Generator, part: Part = "client") -> Config:
         """Draw a config, uniform on every dimension's scale."""
@@ -127,8 +137,16 @@ class SearchSpace:
         near = {name: dimension_.around(config[name], epsilon) for name, dimension_ in self.part(part).items()}
         return SearchSpace(**({"client": self._client, "server": self._server} | {part: near}))
 
+    def perturb(
+        self, config: Mapping[str, Any], epsilon: float, rng: np.random.Generator, part: Part = "client"
+    ) -> Config:
+        """Draw a config from the neighbourhood of this one."""
+        return self.around(config, epsilon, part).sample(rng, part)
+
     def neighbourhood(self, rng: np.random.Generator, k: int, epsilon: float, part: Part = "client") -> list[Config]:
         """Draw FedEx's k configs: the first from the whole part, the others from the neighbourhood of the first."""
+        if not is_whole(k) or k < 1:
+            raise ValueError(f"A neighbourhood has a whole number of configs, at least 1, got k={k!r}.")
         first = self.sample(rng, part)
         near = self.around(first, epsilon, part)
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
@@ -136,7 +154,7 @@ class SearchSpace:
     def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
         """Return a hyperparameter's smallest and largest value (of texts the first and last), None where it has one."""
         dimension_ = self.part(part)[name]
-        values: list[Any] = _extremes(dimension_)
+        values: list[Any] = list(dimension_.options) if isinstance(dimension_, Choice) else dimension_.grid(2)
         if all(map(is_number, values)):
             values.sort()
         return None if len(values) == 1 else (values[0], values[-1])
@@ -144,24 +162,58 @@ class SearchSpace:
     def edges(self, name: str, part: Part = "client") -> list[Value]:
         """Return the values to check before a run: all options, or both bounds; of a Float also one between them."""
         dimension_ = self.part(part)[name]
+        if isinstance(dimension_, Choice):
+            return list(dimension_.options)
         inner = [dimension_.quantile(0.381966)] if isinstance(dimension_, Float) else []
-        return list(dict.fromkeys([*_extremes(dimension_), *inner]))
+        return list(dict.fromkeys([*dimension_.grid(2), *inner]))
+
+    def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
+        """Return a space with the hyperparameters of all, this one's first.
+
+        A name with two different dimensions is an error, unless ``override`` takes the last one.
+        """
+        parts = {part: dict(self.part(part)) for part in _PARTS}
+        for other in others:
+            for part, found in parts.items():
+                for name, dimension_ in other.part(part).items():
+                    if not override and found.get(name, dimension_) != dimension_:
+                        both = f"{found[name]!r} and {dimension_!r} for {part}.{name}"
+                        raise ValueError(f"A name has one dimension, got {both}: drop one, or set override=True.")
+                    found[name] = dimension_
+        return SearchSpace(parts["client"], parts["server"])
 
     def __or__(self, other: SearchSpace) -> SearchSpace:
-        """Return a space with the hyperparameters of both; a name cannot have two different dimensions."""
-        if not isinstance(other, SearchSpace):
-            return NotImplemented
-        for part in _PARTS:
-            for name, dimension_ in other.part(part).items():
-                mine = self.part(part).get(name, dimension_)
-                if mine != dimension_:
-                    both = f"{mine!r} and {dimension_!r} for {part}.{name}"
-                    raise ValueError(f"A name has one dimension, got {both}: drop one.")
-        return SearchSpace({**self.client, **other.client}, {**self.server, **other.server})
+        return self.merge(other) if isinstance(other, SearchSpace) else NotImplemented
+
+    @classmethod
+    def compose(cls, *pieces: SearchSpace | Mapping[str, Any], override: bool = False) -> SearchSpace:
+        """Return the merger of spaces, or of mappings with ``client`` and ``server``; Hydra can call it by its path.
+
+        >>> SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, {"server": {"lr": Float(0.5, 2.0)}})
+        SearchSpace(client={'lr': Float(0.1, 1.0)}, server={'lr': Float(0.5, 2.0)})
+        """
+        spaces = [piece if isinstance(piece, SearchSpace) else cls.from_dict(piece) for piece in pieces]
+        return cls().merge(*spaces, override=override)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the space as JSON holds it."""
         return {part: {name: d.to_dict() for name, d in self.part(part).items()} for part in _PARTS}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SearchSpace:
+        """Return the space that ``to_dict`` wrote, or that a YAML file describes in the same way."""
+        if not isinstance(data, Mapping) or set(data) - {*_PARTS, "_target_"}:
+            raise ValueError(f"A space is a mapping with `client` and `server`, got {data!r}.")
+        return cls(client=data.get("client"), server=data.get("server"))
+
+    def to_json(self) -> str:
+        """Return the space as JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> SearchSpace:
+        """Return the space that ``to_json`` wrote."""
+        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SearchSpace) and repr(other) == repr(self)
@@ -172,10 +224,3 @@ class SearchSpace:
     def __repr__(self) -> str:
         parts = [f"{part}={dict(self.part(part))!r}" for part in _PARTS if self.part(part)]
         return f"SearchSpace({', '.join(parts)})"
-
-
-def _extremes(dimension_: Dimension[Any]) -> list[Any]:
-    """Return both bounds of numbers; of a choice all options."""
-    if isinstance(dimension_, Choice):
-        return list(dimension_.options)
-    return list(dict.fromkeys((dimension_.quantile(0.0), dimension_.quantile(1.0))))

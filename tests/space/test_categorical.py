@@ -42,24 +42,31 @@ def test_neighbourhoods_by_hand(choice: Choice, value: Any, epsilon: float, opti
     assert near.options == options
     assert near.ordered == choice.ordered
     rng = np.random.default_rng(0)
-    assert {near.sample(rng) for _ in range(300)} == set(options)
+    assert {choice.perturb(value, epsilon, rng) for _ in range(300)} == set(options)
 
 
 def test_true_is_not_one() -> None:
     mixed = Choice([1, True, 0, False])
-    assert [type(option) for option in mixed.options] == [int, bool, int, bool]
+    assert [type(option) for option in mixed.grid(4)] == [int, bool, int, bool]
     assert mixed.around(True, 0.0).options[0] is True
     assert True not in Choice([0, 1]) and 1 not in Choice([False, True]) and np.bool_(True) in Choice([False, True])
     assert Choice([0, 1]) != Choice([False, True])
 
 
-def test_contains_and_clip() -> None:
+def test_contains_clip_and_grid() -> None:
     assert 16 in BATCHES and 16.0 in BATCHES and np.int64(16) in BATCHES
     assert not any(value in BATCHES for value in (17, "16", None, [16], math.nan))
     assert [BATCHES.clip(value) for value in (16.0, 1, 25, 1e9)] == [16, 8, 32, 128]
     assert type(BATCHES.clip(np.float64(16.0))) is int
     assert Choice(["a", None]).clip(None) is None
+    assert BATCHES.grid(3) == [8, 32, 128]
+    assert BATCHES.grid(9) == [8, 16, 32, 64, 128]
+    assert BATCHES.grid(1) == [32]
     assert [BATCHES.quantile(part) for part in (0, 0.19, 0.21, 0.5, 1)] == [8, 8, 16, 32, 128], "all are as likely"
     assert [type(option) for option in Choice(np.array([8, 16])).options] == [int, int]
+    with pytest.raises(ValueError, match="can be clipped"):
+        BATCHES.clip("16")
     with pytest.raises(ValueError, match="numbers only"):
         NAMES.clip(3)
+    with pytest.raises(ValueError, match="can be clipped"):
+        BATCHES.clip(math.nan)

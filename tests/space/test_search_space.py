@@ -1,4 +1,4 @@
-"""SearchSpace: configs, neighbourhoods, joined spaces, and what comes from YAML."""
+"""SearchSpace: configs, neighbourhoods, composition, and what comes from YAML."""
 
 from __future__ import annotations
 
@@ -30,32 +30,40 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def test_parts_are_read_only_and_in_the_order_given() -> None:
+    assert list(SPACE.client) == list(CLIENT) and list(SPACE.server) == list(SERVER)
+    with pytest.raises(TypeError):
+        SPACE.client["lr"] = Float(0.0, 1.0)  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        SPACE.client = {}  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"one of \['client', 'server'\], got 'clients'"):
+        SPACE.part("clients")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("part", ["client", "server"])
 def test_each_name_takes_one_random_number_in_the_order_given(part: Any) -> None:
     dimensions = SPACE.part(part)
     numbers = rng().random(len(dimensions))
     config = SPACE.sample(rng(), part)
     assert config == {name: dimensions[name].quantile(u) for name, u in zip(dimensions, numbers, strict=True)}
-    assert SPACE.contains(config, part)
+    assert config == SPACE.clip(config, part) and SPACE.contains(config, part)
     # So another dimension under one name leaves the other names as they are.
     other = SearchSpace(**{part: {**dimensions, "lr": Choice(["a", "b", "c"])}}).sample(rng(), part)
     assert {**other, "lr": config["lr"]} == config
-    with pytest.raises(TypeError):
-        dimensions["lr"] = Float(0.0, 1.0)  # type: ignore[index]
 
 
-def test_around_keeps_within_epsilon_and_epsilon_zero_keeps_everything() -> None:
-    generator, near = rng(), SPACE.around(CONFIG, 0.25)
+def test_perturb_keeps_within_epsilon_and_epsilon_zero_keeps_everything() -> None:
+    generator = rng()
     for _ in range(200):
-        config = near.sample(generator)
+        config = SPACE.perturb(CONFIG, 0.25, generator)
         assert 0.001 <= config["lr"] <= 0.1  # type: ignore[operator]
         assert 0.275 <= config["momentum"] <= 0.725  # type: ignore[operator]
         assert config["batch_size"] in (16, 32, 64)
         assert config["epochs"] in (2, 3, 4)
         assert config["activation"] == "gelu"
-    assert SPACE.around(CONFIG, 0.0).sample(generator) == CONFIG
-    assert near.server == SPACE.server
-    server = SPACE.around({"lr": 1.0, "decay": 1e-3}, 0.25, part="server").sample(generator, "server")
+    assert SPACE.perturb(CONFIG, 0.0, generator) == CONFIG
+    assert SPACE.perturb(CONFIG, 1.0, rng(3)) == SPACE.sample(rng(3))
+    server = SPACE.perturb({"lr": 1.0, "decay": 1e-3}, 0.25, generator, part="server")
     assert 10**-0.5 <= server["lr"] <= 10**0.5  # type: ignore[operator]
 
 
@@ -69,6 +77,9 @@ def test_neighbourhood_is_around_its_first_config() -> None:
     assert SPACE.neighbourhood(rng(), k=4, epsilon=0.0) == [configs[0]] * 4
     generator = rng()
     assert SPACE.neighbourhood(rng(), k=4, epsilon=1.0) == [SPACE.sample(generator) for _ in range(4)]
+    for k in (0, 2.0, True):
+        with pytest.raises(ValueError, match="at least 1, got k="):
+            SPACE.neighbourhood(rng(), k=k, epsilon=0.1)  # type: ignore[arg-type]
 
 
 def test_check_names_what_is_wrong_and_what_exists() -> None:
@@ -79,30 +90,65 @@ def test_check_names_what_is_wrong_and_what_exists() -> None:
         assert part in str(caught.value)
     with pytest.raises(ValueError, match=r"client.epochs must lie in Int\(1, 5\), got 9"):
         SPACE.check({**CONFIG, "epochs": 9})
+    with pytest.raises(ValueError, match="server config .* got missing"):
+        SPACE.check({"lr": 1.0}, "server")
+    with pytest.raises(ValueError, match="got unknown"):
+        SPACE.clip({**CONFIG, "x": 1})
+    with pytest.raises(ValueError, match="server.decay must lie in"):
+        SPACE.perturb({"lr": 1.0, "decay": 0.5}, 0.1, rng(), part="server")
     assert not SPACE.contains(config) and not SPACE.contains({**CONFIG, "epochs": 9})
+    assert SPACE.clip({**CONFIG, "epochs": 9, "lr": 0}) == {**CONFIG, "epochs": 5, "lr": 1e-4}
+
+
+def test_an_empty_space_has_one_empty_config() -> None:
+    empty = SearchSpace()
+    assert empty.sample(rng()) == {} and empty.contains({}, "server")
+    assert empty.neighbourhood(rng(), k=2, epsilon=0.5) == [{}, {}]
+    assert SearchSpace.from_json(empty.to_json()) == empty
+    assert repr(empty) == "SearchSpace()"
+    a, b = Float(0.0, 1.0), Float(0.0, 2.0)
+    assert SearchSpace({"a": a, "b": b}) != SearchSpace({"b": b, "a": a}), "the order of names is that of the draws"
 
 
 @pytest.mark.parametrize(
-    "dimension", [Float(1e-4, 1.0, log=True), Int(-3, 3), Choice([None, True, 1.5, "x"]), Choice([2, 1], ordered=True)]
+    "dimension",
+    [
+        Float(-2.0, 3.0),
+        Float(1e-4, 1.0, log=True),
+        Int(-3, 3),
+        Int(1, 1000, log=True),
+        Choice([8, 16, 32]),
+        Choice(["relu", "gelu"]),
+        Choice([None, True, 1.5, "x"]),
+        Choice([2, 1, 3], ordered=True),
+    ],
+    ids=repr,
 )
 def test_round_trips(dimension: Any) -> None:
+    assert type(dimension).from_dict(json.loads(json.dumps(dimension.to_dict()))) == dimension
     space = SearchSpace(client={"one": dimension}, server=SERVER)
-    again = SearchSpace(**json.loads(json.dumps(space.to_dict())))
-    assert again == space and again.sample(rng()) == space.sample(rng())
+    assert SearchSpace.from_json(space.to_json()) == SearchSpace.from_dict(space.to_dict()) == space
+    assert SearchSpace.from_json(space.to_json()).sample(rng()) == space.sample(rng())
     for one in (dimension, space):
         assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == eval(repr(one)) == one
         assert len({one, copy.copy(one)}) == 1
-    assert SearchSpace(CLIENT) != SearchSpace(dict(reversed(CLIENT.items()))), "the order of names is that of the draws"
 
 
-def test_spaces_are_joined() -> None:
+def test_merge() -> None:
     sgd, epochs = SearchSpace(client={"lr": Float(0.1, 1.0)}), SearchSpace(client={"epochs": Int(1, 5)})
     both = sgd | epochs
-    assert list(both.client) == ["lr", "epochs"] and both == both | sgd
+    assert list(both.client) == ["lr", "epochs"]
+    assert both == sgd.merge(epochs) == SearchSpace.compose(sgd, epochs) == both | sgd
+    assert list(sgd.client) == ["lr"]  # the pieces stay as they are
     other = SearchSpace(client={"lr": Float(0.5, 1.0)})
     with pytest.raises(ValueError, match=r"Float\(0.1, 1.0\) and Float\(0.5, 1.0\) for client.lr"):
-        _ = both | other
+        both.merge(other)
+    merged = both.merge(other, override=True)
+    assert merged.client["lr"] == Float(0.5, 1.0) and list(merged.client) == ["lr", "epochs"]
+    assert SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, other, override=True) == other
     assert list((SearchSpace(server={"lr": Float(0.1, 1.0)}) | other).server) == ["lr"]  # another part, no clash
+    with pytest.raises(TypeError):
+        sgd | {"lr": Float(0.1, 1.0)}  # type: ignore[operator]
 
 
 YAML = """
@@ -113,12 +159,14 @@ batch: {batch_size: {_target_: lightning_fedhpo.space.search_space.Choice, optio
 FROM_YAML = SearchSpace({"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5), "batch_size": Choice([8, 16])})
 
 
-@pytest.mark.parametrize("convert", ["none", "all"])
+@pytest.mark.parametrize("convert", ["none", "partial", "all", "object"])
 def test_hydra_builds_a_merged_mapping(convert: str) -> None:
     pieces = OmegaConf.create(YAML)
     merged = OmegaConf.merge(pieces.sgd, pieces.epochs, pieces.batch)
     config = OmegaConf.create({"_target_": "lightning_fedhpo.space.search_space.SearchSpace", "client": merged})
     assert instantiate(config, _convert_=convert) == FROM_YAML
+    composed = {"_target_": "lightning_fedhpo.space.search_space.SearchSpace.compose", "_args_": [{"client": merged}]}
+    assert instantiate(OmegaConf.create(composed), _convert_=convert) == FROM_YAML
 
 
 @pytest.mark.parametrize(
@@ -126,6 +174,7 @@ def test_hydra_builds_a_merged_mapping(convert: str) -> None:
     [
         ([Float(0.0, 1.0)], TypeError, "maps names to dimensions"),
         ({"lr": {"low": 0.1, "high": 0.2}}, ValueError, r"client.lr: The `type` .* \['choice', 'float', 'int'\]"),
+        ({"lr": {"type": "float", "low": 2, "high": 1}}, ValueError, "client.lr: .*swap"),
         ({"lr": {"type": "float", "low": 2}}, TypeError, "client.lr: .*high"),
         ({3: Float(0.0, 1.0)}, TypeError, "name of a hyperparameter .* got 3 in client"),
     ],
