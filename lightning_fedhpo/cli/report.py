@@ -19,6 +19,9 @@ from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
 
+EXPECTED = (ModuleNotFoundError, OSError)
+"""Errors whose message is enough."""
+
 
 def write_report(folder: Path, budget: int | None = None, run: RunData | None = None) -> Path:
     """Write ``report.html`` into the folder of a run, or of a sweep, and return its path.
@@ -48,7 +51,8 @@ def report_line(
             log_report(trainer, path)
         return f"Report: {path}"
     except Exception as error:  # what the report is about is done, and its files are whole
-        return f"There is no report: {error}"
+        told = error if isinstance(error, EXPECTED) else f"{type(error).__name__}, `fedhpo-report {folder}` shows where"
+        return f"There is no report: {told}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder = given.folder.absolute()
         print(write_report(folder) if given.wandb is None else publish(folder, given.wandb))
-    except (ModuleNotFoundError, OSError, ValueError) as error:
+    except EXPECTED if given.wandb is None else (*EXPECTED, ValueError) as error:
         print(f"fedhpo-report: {error}", file=sys.stderr)
         return 1
     return 0

@@ -19,9 +19,9 @@ FILE = "report.html"
 
 def write_run_report(run: RunData, folder: Path, command: str | None = None) -> Path:
     """Write the report of a finished run into its folder and return its path; `command` is how to run it again."""
-    path = folder / FILE
+    path, html = folder / FILE, run_page(run, command)
     with replacing(path) as file:
-        file.write(run_page(run, command))
+        file.write(html)
     return path
 
 

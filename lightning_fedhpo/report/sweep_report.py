@@ -42,8 +42,9 @@ def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | 
     labels = {run.label for run in runs}
     subtitle = f"{number(len(runs))} runs of {number(len(labels))} methods, in {folder}"
     figures = page.section("Figures", *_figures(runs, metrics))
+    html = page.page("fedhpo: a sweep", subtitle, [*told, figures, _runs(runs, folder)])
     with replacing(path) as file:
-        file.write(page.page("fedhpo: a sweep", subtitle, [*told, figures, _runs(runs, folder)]))
+        file.write(html)
     return path
 
 

@@ -149,6 +149,8 @@ def _at_the_edge(run: RunData) -> Iterator[str]:
             if not {"low", "high"} <= set(dimension) or "Int" in dimension["_target_"] or value is None:
                 continue
             low, high = float(dimension["low"]), float(dimension["high"])
+            if not low <= float(value) <= high:  # set by hand, and not looked for
+                continue
             place = _share(float(value), low, high, bool(dimension.get("log")))
             if (place < EDGE and low) or place > 1 - EDGE:  # below 0 there is nothing to look for
                 end = "lower" if place < EDGE else "upper"

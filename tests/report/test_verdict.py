@@ -60,8 +60,8 @@ def test_what_to_be_warned_of() -> None:
         history=history,
         ledger={"client_updates": 20},
         summary={"warnings": ["a client diverged"]},
-        settings={"space": {"client": {"lr": log, "momentum": free}, "server": {"lr": log}}},
-        best={"client": {"lr": 0.95, "momentum": 0.0}, "server": {"lr": 0.01}},
+        settings={"space": {"client": {"lr": log, "momentum": free}, "server": {"lr": log, "decay": log}}},
+        best={"client": {"lr": 0.95, "momentum": 0.0}, "server": {"lr": 0.01, "decay": 0.0}},
     )
     told = list(verdict.warnings_of(run))
     assert told[0] == "a client diverged" and told[1].startswith("3 of 20 client updates were left out")
