@@ -61,10 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="a run's folder, or a folder with runs below it, such as a sweep's")
     parser.add_argument("--wandb", metavar="ENTITY/PROJECT", help="make a report in Weights & Biases instead")
     given = parser.parse_args(arguments)
+    expected = EXPECTED if given.wandb is None else (*EXPECTED, ValueError)
     try:
         folder = given.folder.absolute()
         print(write_report(folder) if given.wandb is None else publish(folder, given.wandb))
-    except EXPECTED if given.wandb is None else (*EXPECTED, ValueError) as error:
+    except expected as error:
         print(f"fedhpo-report: {error}", file=sys.stderr)
         return 1
     return 0
