@@ -93,14 +93,22 @@ def newest(paths: Iterable[Path]) -> Path | None:
 
 def fault(path: Path) -> str | None:
     """Return why a file cannot be loaded; None if it is whole."""
+    if path.is_dir():
+        return "is a folder"
     if not path.is_file():
-        return "is a folder" if path.is_dir() else "does not exist"
+        return "does not exist"
+    if not os.access(path, os.R_OK):
+        return "may not be read"
+    with path.open("rb") as file:
+        start = file.read(4)
+    if not zipfile.is_zipfile(path):
+        return {b"": "is empty", b"PK\3\4": "is cut off"}.get(start, "is no checkpoint")
     try:
         with zipfile.ZipFile(path) as archive:
             is_ours = any(name.endswith("/data.pkl") for name in archive.namelist())
             return "is no checkpoint" if not is_ours else "is damaged" if archive.testzip() else None
-    except (zipfile.BadZipFile, OSError):
-        return "is cut off, or no checkpoint"
+    except zipfile.BadZipFile:
+        return "is damaged"
 
 
 def _loads(path: Path) -> bool:

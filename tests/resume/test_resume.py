@@ -188,3 +188,35 @@ def test_what_an_exception_leaves_of_an_aggregation_is_not_taken_up(hook: str, t
         trainer.fit(module, datamodule=toy_data(), ckpt_path=None)
     with pytest.raises(RuntimeError, match="resume with `ckpt_path` from a checkpoint before that"):
         fit(4, Trips(hook), path=tmp_path / "on_exception.ckpt")
+
+
+def test_a_checkpoint_by_the_clock(whole: Whole, tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
+    run("fedprox", keep, rounds=2)
+    assert _differing("fedprox", tmp_path / "step=5.ckpt", whole("fedprox")[0]) == []
+
+
+def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
+    class Fails(ToyModule):
+        armed = True
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            if Fails.armed and self._trainer is not None and self.trainer.global_step == 4 and batch_idx == 1:
+                raise OSError("gone")
+            return super().training_step(batch, batch_idx)
+
+    def module() -> ToyModule:
+        return Fails(momentum=0.5, dropout=0.2)
+
+    with pytest.raises(RuntimeError, match="gone"):
+        fit(3, Kept(tmp_path), module=module())
+    Fails.armed = False
+    resumed = outcome(*fit(3, module=module(), path=tmp_path / "on_exception.ckpt"))
+    assert resumed == outcome(*fit(3, module=module()))
+
+
+def test_one_trainer_may_go_back_to_its_own_checkpoint(whole: Whole, tmp_path: Path) -> None:
+    fed, trainer, module = run("fedavg-personal", ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), rounds=3)
+    trainer.fit_loop.max_epochs = 4
+    trainer.fit(module, datamodule=toy_data(), ckpt_path=tmp_path / "epoch=0.ckpt")
+    assert outcome(fed, trainer, module) == whole("fedavg-personal")[0]

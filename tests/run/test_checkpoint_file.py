@@ -96,8 +96,8 @@ def _zip(path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "truncated": (_cut, "is cut off, or no checkpoint"),
-    "empty": (Path.touch, "is cut off, or no checkpoint"),
+    "truncated": (_cut, "is (cut off|empty)"),
+    "empty": (Path.touch, "is (cut off|empty)"),
     "another archive": (_zip, "is no checkpoint"),
     "damaged": (_blank, "is damaged"),
     "a folder": (Path.mkdir, "is a folder"),

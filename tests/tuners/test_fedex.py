@@ -224,3 +224,28 @@ def test_bad_input(options: dict[str, Any], message: str) -> None:
 def test_before_fit_there_is_nothing_to_show(tuner: Any) -> None:
     with pytest.raises(RuntimeError, match=r"yet: .*trainer\.fit"):
         _ = tuner.probabilities
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_any_scale_of_losses_keeps_a_distribution(schedule: Any) -> None:
+    paths = [played(make(5, schedule=schedule), 20, 2, scale)[1] for scale in (2.0**-40, 1.0, 2.0**40)]
+    for path in paths:
+        assert torch.isfinite(path[-1]).all()
+        assert path[-1].sum().item() == pytest.approx(1.0, abs=1e-12)
+        if schedule in ("aggressive", "adaptive"):  # which do not see the scale
+            assert torch.allclose(torch.stack(path), torch.stack(paths[1]), atol=1e-12)
+
+
+def test_configurations_are_neighbours_of_the_first() -> None:
+    space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True), "batch_size": Choice([8, 16, 32, 64, 128])})
+    tuner, same = FedEx(space, configs=50, epsilon=0.1), FedEx(space, configs=5, epsilon=0.0)
+    for one in (tuner, same):
+        one.leader = 0
+        one.suggest(new_arm(), [0], RoundContext(0, 3, False))
+    first, *others = tuner.configs
+    for config in others:
+        assert abs(math.log10(config["lr"] / first["lr"])) <= 0.4 + 1e-12
+        steps = abs(math.log2(config["batch_size"] / first["batch_size"]))
+        assert steps <= 1, "(5 - 1) * 0.1 is rounded up to one step"
+    assert len({config["lr"] for config in others}) == 49
+    assert same.configs == [same.configs[0]] * 5

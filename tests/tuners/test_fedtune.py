@@ -213,3 +213,41 @@ def test_a_fast_trial_run_teaches_those_who_take_part() -> None:
     assert {row["client"] for row in fed.result.jobs} == set(moved)
     credits = [fed.result.history[f"fedtune/client/{client}/credit"][0] for client in range(CLIENTS)]
     assert [client for client in range(CLIENTS) if credits[client] == credits[client]] == moved, "others have nan"
+
+
+class Climbs(ToyModule):
+    """Climbs with one value of a hyperparameter where the batch is that of one client."""
+
+    def __init__(self, climbs: bool) -> None:
+        super().__init__()
+        self.scale, self.climbs = 1.0, climbs
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        bad = self.climbs and self.scale == 1.1 and bool((batch[0][:, -1] == 9).all())
+        return -loss if bad else self.scale * loss
+
+
+def test_one_bad_candidate_of_one_client() -> None:
+    """With the default step the others learn as they do without it."""
+    space, found = SearchSpace(client={"module.scale": Choice([0.9, 1.0, 1.1])}), []
+    for climbs in (True, False):
+        tuner = FedTune(space)
+        run(tuner, 60, module=Climbs(climbs), data=marked(240, batch_size=8), verify=False)
+        found.append(tuner.probabilities)
+    assert found[0][1, 2] < 0.05 < 0.2 < found[1][1, 2]
+    assert (found[0] - found[1])[[0, 2, 3]].abs().max() < 0.1
+
+
+def test_a_hundred_clients_and_thirty_candidates() -> None:
+    """The buffer keeps as many models as it is told to, whatever has come."""
+    space = SearchSpace(
+        client={"lr": Choice([0.1 / 2**n for n in range(5)]), "momentum": Choice([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])}
+    )
+    tuner = FedTune(space, capacity=1)
+    fed, _ = run(tuner, 2, data=toy_data(clients=100, examples=1000))
+    assert tuner.probabilities.shape == (100, 30)
+    assert tuner.probabilities.sum(1) == pytest.approx(torch.ones(100, dtype=torch.float64))
+    (saved,) = tuner.state_dict()["arms"].values()
+    assert len(saved["buffer"]["models"]) == 1, "two joint configurations came, and one is kept"
+    assert len(fed.result.configs) == 3000
