@@ -54,8 +54,8 @@ WRONG = {
     "fed.log_arms=some": ["fed: `log_arms` must be a whole number or 'all', got 'some'"],
 }
 NO_CHECKPOINTS = {
-    "cut.ckpt": "is cut off, or no checkpoint",
-    "empty.ckpt": "is cut off, or no checkpoint",
+    "cut.ckpt": "is cut off",
+    "empty.ckpt": "is empty",
     "weights.ckpt": "holds weights only",
     "none.ckpt": "does not exist",
     "": "is a folder",
