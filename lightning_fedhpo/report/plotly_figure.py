@@ -97,7 +97,8 @@ def _traces(mark: Mark) -> list[Trace]:
         case Line():
             kept = thinned(mark.y)
             line = {"color": mark.colour, "dash": mark.style, "width": mark.width, **_shape(mark.steps)}
-            return [_scatter(mark, kept, mark.y) | {"mode": "lines", "line": line}]
+            mode = "lines" if len(kept) > 1 else "markers"  # of a single round
+            return [_scatter(mark, kept, mark.y) | {"mode": mode, "line": line, "marker": {"color": mark.colour}}]
         case Band():  # the upper edge is filled down to the lower one
             kept = _evenly(len(mark.x), CURVE)
             edge = {"mode": "lines", "line": {"color": mark.colour, "width": 0, **_shape(mark.steps)}}

@@ -62,6 +62,10 @@ def test_each_piece_of_a_broken_line_stays() -> None:
     assert trace["y"][-1] == pytest.approx(curve[-1], rel=1e-5)
 
 
+def test_a_line_of_a_single_point_is_a_marker() -> None:
+    assert plotly_figure(Chart("", "", "", [Line([0], [1.0])]))["data"][0]["mode"] == "markers"
+
+
 def test_a_cloud_is_thinned_out() -> None:
     (trace,) = plotly_figure(Chart("", "", "", [Points(range(9_999), range(9_999))]))["data"]
     assert len(trace["x"]) == POINTS and trace["x"][-1] == 9_998
