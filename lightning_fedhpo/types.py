@@ -130,3 +130,9 @@ class ClientResult:
     received: Mapping[str, Any] | None = None
     lr_sums: Sequence[float] = ()
     handed: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Let go of the model. Rounds keep their results, and memory must not grow with them."""
+        for part in (self.weights, self.buffers, self.personal, self.handed):
+            if isinstance(part, list | dict):
+                part.clear()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_fedhpo import algorithms, searches, testing, tuners
-from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedOpt
+from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedOpt, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, Search
 from lightning_fedhpo.testing.contracts import toy_space
@@ -33,6 +33,7 @@ def _search(kind: Any) -> Search:
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{kind.__name__: kind for kind in _exported(algorithms, Algorithm)},
+    "Scaffold-first": lambda: Scaffold(option=1),
     "MAML-second": lambda: MAML(first_order=False),
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),

@@ -3,7 +3,7 @@
 Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. A client trains the server's
 model as in FedAvg, then its own model ``v`` on the same batches, with ``lambda (v - w_round)`` added to the gradient.
 The personal model is what "personalized" scores evaluate; only the server's model is sent. A client that has not
-trained yet begins with the server's model as its own.
+trained yet begins with the server's model as its own. What never leaves a client (``local``) both models have one of.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Ditto(Algorithm):
 
     def train_locally(self, run: LocalRun) -> None:
         """Train the server's model, then the client's own."""
-        run.train()
-        run.send()
-        own = run.arm.kept(run.client, PERSONAL)
-        weights, buffers = (own[: len(run.start)], own[len(run.start) :]) if own else (run.start, run.arm.buffers)
-        run.restart(weights, buffers)
+        received = [one.clone() for one in run.tensors()]
+        if run.sends:
+            run.train()
+            run.send()
+        run.restart(run.arm.kept(run.client, PERSONAL) or received)
         penalty = run.values["ditto_lambda"]
         run.train(added=lambda: proximal_gradient(run.weights, run.start, penalty))
-        run.handed[PERSONAL] = [*run.weights, *run.state.buffers]
+        run.handed[PERSONAL] = run.tensors()
 
     def receive(self, arm: Arm, result: ClientResult) -> None:
         """Add the client's model, and keep its own."""

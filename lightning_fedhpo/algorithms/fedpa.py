@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS, Algorithm
 from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.types import Config
 
@@ -77,7 +77,8 @@ class FedPA(Algorithm):
         if run.arm.rounds < self.start_round or not run.sends:
             run.train()
             return
-        burn_in, samples, steps = int(run.values["pa_burn_in"]), [], 0
+        burn_in = int(run.values["pa_burn_in"] + run.values.get(LOCAL_EPOCHS, 0))
+        samples, steps = [], 0
         total = [torch.zeros_like(weight) for weight in run.weights]
 
         def around(step: Step, batch: Any, batch_number: int) -> Any:

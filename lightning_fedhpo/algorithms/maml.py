@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 
 class Taken(NamedTuple):
-    """A step that was taken: the weights before it, its batch, the generator's state, and each weight's group."""
+    """A step that was taken: what the module held before it, its batch, and the generator's state.
 
-    weights: list[Tensor]
+    ``options`` has each parameter's options; of one that stayed where it was, None.
+    """
+
+    before: list[Tensor]
     batch: Any
     number: int
     generator: Tensor
-    options: list[dict[str, float]]
+    options: list[dict[str, float] | None]
 
 
 class MAML(Algorithm):
@@ -74,14 +77,18 @@ class MAML(Algorithm):
             groups = _groups(run)
 
             def around(step: Step, batch: Any, number: int) -> Any:
-                options = [{name: float(group[name]) for name in OPTIONS} for group in groups]
-                copies = [weight.clone() for weight in run.weights]
-                path.append(Taken(copies, batch, number, torch.get_rng_state(), options))
-                return step(batch, number)
+                options = [{name: float(group[name]) for name in OPTIONS} if group else None for group in groups]
+                before, generator = [one.clone() for one in run.tensors()], torch.get_rng_state()
+                output = step(batch, number)
+                if output is not None:  # else the module has skipped the batch
+                    moved = [one.grad is not None for one in run.trained]
+                    options = [o if has_moved else None for o, has_moved in zip(options, moved, strict=True)]
+                    path.append(Taken(before, batch, number, generator, options))
+                return output
 
             run.train(around=around)
         if run.sends:
-            meta = carried_back(run, path, run.gradient(self.query))
+            meta = carried_back(run, path, run.gradient(self.query, run.trained))[: len(run.start)]
             run.send([weight.detach() - grad for weight, grad in zip(run.start, meta, strict=True)])
 
     def identity(self) -> dict[str, Any]:
@@ -92,8 +99,8 @@ class MAML(Algorithm):
 OPTIONS = ("lr", "momentum", "weight_decay")
 
 
-def _groups(run: LocalRun) -> list[dict[str, Any]]:
-    """Return the parameter group of each weight."""
+def _groups(run: LocalRun) -> list[dict[str, Any] | None]:
+    """Return the parameter group of each parameter, None of one in none."""
     optimizer, local = run.local.trainer.optimizers[0], run.local
     plain = type(optimizer) is SGD and not any(g["dampening"] or g["nesterov"] for g in optimizer.param_groups)
     if not local.bare or not plain:
@@ -103,35 +110,34 @@ def _groups(run: LocalRun) -> list[dict[str, Any]]:
             "momentum, or MAML(first_order=True)."
         )
     places = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
-    return [places[id(weight)] for weight in run.state.weights]
+    return [places.get(id(one)) for one in run.trained]
 
 
 def carried_back(run: LocalRun, path: Sequence[Taken], gradient: list[Tensor]) -> list[Tensor]:
-    """Return the gradient with respect to the weights before the steps of a path; the module's weights stay."""
-    if not path:
-        return gradient
-    end, later = [weight.clone() for weight in run.weights], torch.get_rng_state()
-    of_buffer = [torch.zeros_like(one) for one in gradient]
-    for taken in reversed(path):
-        torch._foreach_copy_(run.weights, taken.weights)
-        torch.set_rng_state(taken.generator)
-        inner = [b - o["lr"] * w for b, w, o in zip(of_buffer, gradient, taken.options, strict=True)]
-        curved = _hessian_product(run, taken, inner)
-        gradient = [
-            w + h + o["weight_decay"] * i for w, h, i, o in zip(gradient, curved, inner, taken.options, strict=True)
-        ]
-        of_buffer = [o["momentum"] * i for i, o in zip(inner, taken.options, strict=True)]
-    torch._foreach_copy_(run.weights, end)
+    """Return the gradient with respect to the parameters before the steps of a path; the module stays as it is."""
+    later, of_buffer = torch.get_rng_state(), [torch.zeros_like(one) for one in gradient]
+    with run.undone():
+        for taken in reversed(path):
+            torch._foreach_copy_(run.tensors(), taken.before)
+            torch.set_rng_state(taken.generator)
+            parts = list(zip(gradient, of_buffer, taken.options, strict=True))
+            inner = [torch.zeros_like(w) if o is None else b - o["lr"] * w for w, b, o in parts]
+            curved = _hessian_product(run, taken, inner)
+            of_buffer = [b if o is None else o["momentum"] * i for i, (_, b, o) in zip(inner, parts, strict=True)]
+            gradient = [
+                w + h if o is None else w + h + o["weight_decay"] * i
+                for h, i, (w, _, o) in zip(curved, inner, parts, strict=True)
+            ]
     torch.set_rng_state(later)
     return gradient
 
 
 def _hessian_product(run: LocalRun, taken: Taken, vector: Sequence[Tensor]) -> list[Tensor]:
-    weights = run.state.weights
+    weights = run.trained
     zeros = [torch.zeros_like(one) for one in vector]
     found: Sequence[Tensor | None] = zeros
     try:
-        for loss, _ in run.local.losses([(taken.batch, 1)]):
+        for loss, _ in run.local.losses([(taken.batch, 1)], taken.number):
             grads = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
             product = sum((grad * one).sum() for grad, one in zip(grads, vector, strict=True) if grad is not None)
             if isinstance(product, Tensor) and product.requires_grad:  # else the loss is linear in the weights

@@ -1,10 +1,11 @@
 """SCAFFOLD: control variates on server and clients correct the drift of local training.
 
-Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, option II. The
-correction ``c - c_i`` is added to the gradient, before momentum and weight decay. A client's new control variate is
-``c_i - c + (w - w_i) / (K lr)``; for ``K lr`` stands the sum of the learning rates of its steps, so schedules and
-parameter groups count as they are. The server adds ``|S|/N`` times the mean change. Only trained parameters that leave
-the client have control variates.
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020. The correction
+``c - c_i`` is added to the gradient, before momentum and weight decay. A client's new control variate is the gradient
+of its loss at the received model (option I), or ``c_i - c + (w - w_i) / (K lr)`` (option II); for ``K lr`` stands the
+sum of the learning rates of its steps, so schedules and parameter groups count as they are. Where that is zero, the
+control variate stays. The server adds ``|S|/N`` times the mean change. Only trained parameters that leave the client
+have control variates.
 
 Control variates count all clients alike, so the fixed point is the optimum of the clients' mean loss, whatever their
 sizes; the paper's mean of models is ``weighting="uniform"``.
@@ -13,7 +14,7 @@ sizes; the paper's mean of models is ``weighting="uniform"``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -21,9 +22,11 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.client.local_run import LocalRun
     from lightning_fedhpo.run.arm import Arm
 
 CONTROL = "control"
@@ -32,19 +35,26 @@ CONTROL = "control"
 def control_change(
     server: Sequence[Tensor], start: Sequence[Tensor], end: Sequence[Tensor], lr_sums: Sequence[float]
 ) -> list[Tensor]:
-    """Return ``c_i' - c_i``, which is ``(w - w_i) / (K lr) - c``.
+    """Return ``c_i' - c_i`` of option II, which is ``(w - w_i) / (K lr) - c``; zero for weights that took no step.
 
     >>> control_change([torch.tensor([1.0])], [torch.tensor([5.0])], [torch.tensor([2.0])], [1.5])
     [tensor([1.])]
     """
     parts = zip(server, start, end, lr_sums, strict=True)
-    return [(before - after) / total - control for control, before, after, total in parts]
+    return [
+        (before - after) / total - control if total else torch.zeros_like(control)
+        for control, before, after, total in parts
+    ]
 
 
 class Scaffold(Algorithm):
     """FedAvg whose clients correct their drift by control variates.
 
-    Each client that has trained keeps tensors of the model's size. The arguments are FedAvg's.
+    Each client that has trained keeps tensors of the model's size.
+
+    Args:
+        option: How a client renews its control variate: 1 by the gradient of its loss at the received model, which
+            takes another pass over its examples, 2 by the way that it has gone. The other arguments are FedAvg's.
 
     Example:
         >>> Scaffold(lr=0.5).server
@@ -52,17 +62,19 @@ class Scaffold(Algorithm):
     """
 
     travels = (CONTROL,)
-    needs_lr_sums = True
 
     def __init__(
         self,
         lr: float = 1.0,
         momentum: float = 0.0,
         decay: float = 0.0,
+        option: int = 2,
         *,
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
+        self.option = whole("option", option, 1, 2)
+        self.needs_lr_sums = self.option == 2
         super().__init__(server={"lr": lr, "momentum": momentum, "decay": decay}, weighting=weighting, local=local)
 
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
@@ -80,13 +92,29 @@ class Scaffold(Algorithm):
         """Return the correction."""
         return carried
 
+    @property
+    def trains_otherwise(self) -> bool:
+        """Whether clients take a gradient beside their training: by option 1."""
+        return self.option == 1
+
+    def train_locally(self, run: LocalRun) -> None:
+        """Take the gradient at the received model, if option 1 wants it, and train."""
+        if self.option == 1 and run.sends:
+            run.handed[CONTROL] = run.gradient()
+        run.train()
+
     @torch.no_grad()
     def receive(self, arm: Arm, result: ClientResult) -> None:
         """Add the client's model, and the change of its control variate."""
         super().receive(arm, result)
-        change = control_change(arm.server_state[CONTROL], arm.weights, result.weights, result.lr_sums)
         own = arm.kept(result.job.client, CONTROL)
-        arm.keep(result.job.client, CONTROL, change if own is None else torch._foreach_add(own, change))
+        if self.option == 1:
+            new = result.handed[CONTROL]
+            change = new if own is None else torch._foreach_sub(list(new), own)
+        else:
+            change = control_change(arm.server_state[CONTROL], arm.weights, result.weights, result.lr_sums)
+            new = change if own is None else torch._foreach_add(own, change)
+        arm.keep(result.job.client, CONTROL, new)
         arm.add_state(CONTROL, change)
 
     @torch.no_grad()
@@ -97,6 +125,8 @@ class Scaffold(Algorithm):
 
     def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str]) -> None:
         """Warn where a step is not the learning rate times a gradient, as the method assumes."""
+        if self.option == 1:
+            return
         plain = all(isinstance(one, SGD) and not any(g["momentum"] for g in one.param_groups) for one in optimizers)
         if not plain or "momentum" in tuned:
             kinds = ", ".join(type(one).__name__ for one in optimizers)
@@ -105,3 +135,7 @@ class Scaffold(Algorithm):
                 "if that is not SGD, it is not: control variates are then scaled by another factor. The formula is "
                 "used as it is."
             )
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings, and the option."""
+        return {**super().identity(), "option": self.option}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class LocalRun:
         rewind: Makes optimizers and schedules as new.
         done: What training has done so far.
         logged: What the first training has logged.
-        sent: Weights and buffers to send; None sends those that the module holds.
+        sent: Weights, buffers and what stays on the client; None takes what the module holds.
         handed: Tensors for :meth:`Algorithm.receive`, by name.
     """
 
@@ -63,13 +64,30 @@ class LocalRun:
     rewind: Callable[[], object]
     done: Done = Done(0, 0, 0)
     logged: dict[str, float] | None = None
-    sent: tuple[list[Tensor], list[Tensor]] | None = None
+    sent: tuple[list[Tensor], list[Tensor], list[Tensor]] | None = None
     handed: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @property
     def weights(self) -> list[Tensor]:
         """The module's weights, which training moves."""
         return [weight.detach() for weight in self.state.weights]
+
+    @property
+    def trained(self) -> list[Tensor]:
+        """All parameters that training moves: the weights, and those that never leave the client."""
+        return [*self.state.weights, *(one for one in self.state.personal if one.requires_grad)]
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that training moves: weights, buffers, and what never leaves the client."""
+        self.state.adopt_replaced_buffers()
+        return [*self.weights, *self.state.buffers, *(one.detach() for one in self.state.personal)]
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Put back afterwards what training moves."""
+        kept = [one.clone() for one in self.tensors()]
+        yield
+        torch._foreach_copy_(self.tensors(), kept)
 
     def train(
         self,
@@ -89,34 +107,36 @@ class LocalRun:
         total = done.steps + new.steps, done.examples + new.examples, done.evaluations + new.evaluations
         self.done = Done(*total, new.lr_sums)
         logged = self.local.recorder.finish()
+        self.state.adopt_replaced_buffers()
         self.logged = logged if self.logged is None else self.logged
 
-    def gradient(self, split: str = "train") -> list[Tensor]:
-        """Return the gradient of the mean training loss over all of a client's examples, at the module's weights."""
-        buffers = [buffer.clone() for buffer in self.state.buffers]
-        sums, total = [torch.zeros_like(weight) for weight in self.weights], 0
-        for loss, size in self.local.losses(self.local.slices(self.examples(split))):
-            grads = torch.autograd.grad(loss, self.state.weights, allow_unused=True)
-            for one, grad in zip(sums, grads, strict=True):
-                if grad is not None:
-                    one.add_(grad, alpha=size)
-            total += size
-        if buffers:
-            torch._foreach_copy_(self.state.buffers, buffers)
+    def gradient(self, split: str = "train", of: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Return the gradient of the mean training loss over all of a client's examples, at the module's weights.
+
+        ``of`` are the tensors to differentiate with respect to, by default the weights.
+        """
+        parameters = self.state.weights if of is None else of
+        sums, total = [torch.zeros_like(one, requires_grad=False) for one in parameters], 0
+        with self.undone():
+            for loss, size in self.local.losses(self.local.slices(self.examples(split))):
+                grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+                for one, grad in zip(sums, grads, strict=True):
+                    if grad is not None:
+                        one.add_(grad, alpha=size)
+                total += size
         self.done = replace(self.done, evaluations=self.done.evaluations + total)
         return [one / max(1, total) for one in sums]
 
     @torch.no_grad()
-    def restart(self, weights: Sequence[Tensor], buffers: Sequence[Tensor] = ()) -> None:
-        """Put a model into the module, with optimizers and schedules as new."""
+    def restart(self, tensors: Sequence[Tensor]) -> None:
+        """Put values for :meth:`tensors` into the module, with optimizers and schedules as new."""
         self.rewind()
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
-        torch._foreach_copy_(self.weights, list(weights))
-        if buffers:
-            torch._foreach_copy_(self.state.buffers, list(buffers))
+        torch._foreach_copy_(self.tensors(), list(tensors))
 
     def send(self, weights: Sequence[Tensor] | None = None) -> None:
-        """Send these weights, or a copy of the module's, with a copy of the module's buffers."""
-        sent = self.weights if weights is None else weights
-        self.sent = [one.clone() for one in sent], [one.clone() for one in self.state.buffers]
+        """Send these weights, or a copy of the module's; buffers and what stays on the client are as they are now."""
+        kinds = self.weights if weights is None else weights, self.state.buffers, self.state.personal
+        copies = [[one.detach().clone() for one in kind] for kind in kinds]
+        self.sent = copies[0], copies[1], copies[2]

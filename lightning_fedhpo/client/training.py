@@ -126,16 +126,15 @@ class LocalTraining:
         ``val`` is for a schedule that watches the client's validation. ``around`` is called in place of every step,
         ``after_epoch`` with the number of every epoch that has ended.
         """
-        trainer, hooks, step, transfer = self.trainer, self._hooks, self._step, self._transfer
+        trainer, hooks, transfer = self.trainer, self._hooks, self._transfer
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
-        step = step if around is None else partial(around, step)
+        step = self._step if around is None else partial(around, self._step)
         length = len(examples)
         count = batches_of(length, batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
         self._validations = 0
         groups = [group for one in trainer.optimizers for group in one.param_groups] if self._sums_rates else []
-        sums, window = [0.0] * len(groups), trainer.accumulate_grad_batches
-        stopping = trainer.should_stop
+        sums, window, stopping = [0.0] * len(groups), trainer.accumulate_grad_batches, trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
         recorder.begin("training")
         with (
@@ -154,9 +153,10 @@ class LocalTraining:
                     progress(number)
                     if hooks.call("on_train_batch_start", batch, number) == -1:
                         break
-                    if groups and ((number + 1) % window == 0 or number + 1 == count):
-                        sums = [total + float(group["lr"]) for total, group in zip(sums, groups, strict=True)]
+                    rates = [float(group["lr"]) / window for group in groups]
                     output = step(batch, number)
+                    if rates and not (output is None or output == {}):  # else the module has skipped the batch
+                        sums = [total + rate for total, rate in zip(sums, rates, strict=True)]
                     if ends:
                         hooks.call("on_train_batch_end", private.detached(output) if bare else output, batch, number)
                     steps += 1
@@ -175,8 +175,8 @@ class LocalTraining:
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated, sums)
 
-    def losses(self, batches: Iterable[tuple[Any, int]]) -> Iterator[tuple[Tensor, int]]:
-        """Yield the training loss of every batch, with its size; nothing is trained."""
+    def losses(self, batches: Iterable[tuple[Any, int]], first: int = 0) -> Iterator[tuple[Tensor, int]]:
+        """Yield the training loss of every batch, with its size; ``first`` is the number of the first."""
         if not self.module.automatic_optimization:
             raise MisconfigurationException(
                 "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
@@ -184,7 +184,7 @@ class LocalTraining:
         step = private.step_function(self.module, "training_step")
         self.recorder.begin("training")
         with self._hooks.logging_to(self.recorder, "training_step"):
-            losses = ((_loss(step(batch, number)), size) for number, (batch, size) in enumerate(batches))
+            losses = ((_loss(step(batch, number)), size) for number, (batch, size) in enumerate(batches, first))
             yield from ((loss, size) for loss, size in losses if loss is not None)
         self.recorder.finish()
 

@@ -64,7 +64,8 @@ class SequentialExecutor(Executor):
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:
         """Yield the result of every job in turn; its tensors hold until the next is asked for."""
         for job in jobs:
-            yield self.run_job(job, arms[job.arm], context)
+            yield (result := self.run_job(job, arms[job.arm], context))
+            result.release()
 
     def run_job(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         """Run one job."""
@@ -132,11 +133,11 @@ class SequentialExecutor(Executor):
         run = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
         state.adopt_replaced_buffers()
-        weights, buffers = run.sent or (state.weights, state.buffers)
+        weights, buffers, personal = run.sent or (list(state.weights), list(state.buffers), list(state.personal))
         result = self.result(job, used, run.done, weights, run.logged or {}, before, after)
-        finite = result.finite and all_finite(weights)
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in (*buffers, *state.personal))
-        return replace(result, buffers=buffers, personal=state.personal, finite=finite, handed=run.handed)
+        others = (*buffers, *personal, *(tensor for tensors in run.handed.values() for tensor in tensors))
+        finite = result.finite and all_finite(weights) and all(bool(tensor.isfinite().all()) for tensor in others)
+        return replace(result, buffers=buffers, personal=personal, finite=finite, handed=run.handed)
 
     def result(
         self,
@@ -168,15 +169,15 @@ class SequentialExecutor(Executor):
             after=after,
             train=train,
             finite=score is None or math.isfinite(score),
-            lr_sums=[done.lr_sums[group] for group in self._groups] if done.lr_sums else (),
+            lr_sums=[0.0 if g is None else done.lr_sums[g] for g in self._groups] if done.lr_sums else (),
         )
 
     @cached_property
-    def _groups(self) -> list[int]:
-        """The parameter group of each weight, counted over all optimizers."""
-        groups = [group for one in self.local.trainer.optimizers for group in one.param_groups]
+    def _groups(self) -> list[int | None]:
+        """The parameter group of each weight, counted over all optimizers; None if it is in none."""
+        groups = (group for one in self.local.trainer.optimizers for group in one.param_groups)
         places = {id(weight): place for place, group in enumerate(groups) for weight in group["params"]}
-        return [places[id(weight)] for weight in self.state.weights]
+        return [places.get(id(weight)) for weight in self.state.weights]
 
     def prepare(self, job: Job, arm: Arm, known: bool = True) -> dict[str, object]:
         """Load the arm's weights and the job's hyperparameters into the module.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from lightning_fedhpo import _lightning as private
@@ -55,6 +56,11 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
     binding = Binding(module, session.optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
+    if algorithm.needs_lr_sums and not module.automatic_optimization:
+        raise MisconfigurationException(
+            f"{type(algorithm).__name__} counts the steps of the optimizer, but {type(module).__name__} optimises by "
+            "hand: take automatic optimization, or another algorithm."
+        )
     algorithm.check_training(session.trainer.optimizers, tuning.names)
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}

@@ -1,4 +1,4 @@
-"""Clients with quadratic losses, on which whole rounds can be recomputed in numpy."""
+"""Clients with quadratic losses, on which whole rounds can be recomputed in numpy, and runs of the toy federation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import Algorithm, FederatedData, FederatedLoop, Natural
-from lightning_fedhpo.testing import quiet_trainer
+from lightning_fedhpo import Algorithm, FederatedData, FederatedLoop, Fixed, Natural
+from lightning_fedhpo.testing import quiet_trainer, toy_data, toy_tensors
+from tests.fits import fit
 
 LR = 0.05
 CURVATURE = np.array([[1.0, 0.3], [0.4, 2.0], [1.5, 0.8]])
@@ -94,3 +95,24 @@ def descend(
         buffer = momentum * buffer + gradient
         w = w - LR * buffer
     return w
+
+
+class Cut(LightningDataModule):
+    """Toy data whose loader leaves out what does not fill a batch."""
+
+    def __init__(self, examples: int, batch_size: int) -> None:
+        super().__init__()
+        self.own = TensorDataset(*toy_tensors(examples)), batch_size
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(self.own[0], batch_size=self.own[1], drop_last=True)
+
+
+def fitted(algorithm: Algorithm, module: Any, rounds: int = 3, **options: Any) -> tuple[FederatedLoop, Any]:
+    """A run of the toy federation, or of the data that are given, with all clients in every round."""
+    data = options.pop("data", None) or toy_data(clients=3, examples=60)
+    values = options.pop("values", {})
+    fed, _, module = fit(
+        rounds, Fixed(client=values), module=module, data=data, algorithm=algorithm, cohort=len(data), **options
+    )
+    return fed, module

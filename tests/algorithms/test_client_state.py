@@ -19,8 +19,8 @@ FORMS = [{}, {"momentum": 0.8, "weight_decay": 0.1}]
 STEPS, ALPHA = 4, 0.4
 
 
-def scaffold(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: float = 0.0) -> np.ndarray:
-    """Algorithm 1 of the paper, option II, with clients weighted by their examples."""
+def scaffold(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: float = 0.0, option: int = 2) -> np.ndarray:
+    """Algorithm 1 of the paper, with clients weighted by their examples."""
     losses = losses_of(clients())
     x, c, own = START, np.zeros(2), [np.zeros(2) for _ in losses]
     for cohort in cohorts:
@@ -28,7 +28,8 @@ def scaffold(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: floa
         for i in cohort:
             correction = c - own[i]
             y = descend(x, losses[i], STEPS, lambda w, add=correction: add, momentum, weight_decay)
-            new = own[i] - c + (x - y) / (STEPS * LR)
+            a, best, _ = losses[i]
+            new = a * (x - best) if option == 1 else own[i] - c + (x - y) / (STEPS * LR)
             changes.append(new - own[i])
             own[i] = new
             models.append(y)
@@ -66,6 +67,17 @@ def test_rounds_are_the_papers(
 ) -> None:
     fed, found = trained(make(), rounds=4, cohort=cohort, executor=executor, **form)
     assert found == pytest.approx(formula(cohorts_of(fed), **form), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cohort", [2, 3])
+def test_scaffolds_first_option_is_the_papers(cohort: int, form: dict[str, float]) -> None:
+    """A pass over the client's examples more, which the ledger counts, and nothing in evaluations after the run."""
+    fed, found = trained(Scaffold(option=1), rounds=4, cohort=cohort, **form)
+    assert found == pytest.approx(scaffold(cohorts_of(fed), **form, option=1), rel=1e-9, abs=1e-9)
+    plain, _ = trained(FedAvg(), rounds=4, cohort=cohort, **form)
+    passes = sum(row["train_examples"] for row in fed.result.jobs)
+    assert fed.result.ledger["evaluations"] == plain.result.ledger["evaluations"] + passes
 
 
 def test_both_come_ten_times_closer_to_the_optimum_than_fedavg() -> None:
@@ -128,7 +140,11 @@ def test_scaffold_says_that_momentum_is_not_its_step() -> None:
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [(lambda: FedDyn(alpha=-1.0), "`alpha`"), (lambda: FedDyn(dynamic=2), "0 for FedAvg")],
+    [
+        (lambda: FedDyn(alpha=-1.0), "`alpha`"),
+        (lambda: FedDyn(dynamic=2), "0 for FedAvg"),
+        (lambda: Scaffold(option=3), "`option` must be"),
+    ],
 )
 def test_bad_input(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -72,7 +72,7 @@ class VectorizedExecutor(Executor):
                 yield from self.sequential.run(wave, arms, context)
             for result in results:
                 yield result
-                result.weights.clear()  # type: ignore[attr-defined]  # a list; nobody holds the wave through it
+                result.release()
 
     def _trains_others(self) -> bool:
         """Whether other parameters train than when the run began: the sequential executor raises an error then."""
