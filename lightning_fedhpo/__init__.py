@@ -19,6 +19,7 @@ from lightning_fedhpo.participation import (
     ClientsBySize,
     ClientsInTurn,
     Devices,
+    NoisyScores,
     Participation,
     UniformClients,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "Int",
     "MultiplicativeWeights",
     "Natural",
+    "NoisyScores",
     "Participation",
     "Quantity",
     "RandomSearch",

@@ -15,12 +15,11 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.settings import Setting
-from lightning_fedhpo.participation import Devices, Participation, UniformClients
+from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
 from lightning_fedhpo.run import divergence, identity, machine, result_text
 from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
-from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.setup import checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.run_hooks import RunHooks
@@ -66,6 +65,7 @@ class FederatedLoop(RunHooks):
         clients: Who takes part in a round, uniformly drawn by default.
         devices: Simulated :class:`~lightning_fedhpo.Devices`: speed, drop-outs, a deadline.
         client_memory: MiB that an arm's clients keep in memory; more lies in files below ``default_root_dir``.
+        noise: :class:`~lightning_fedhpo.NoisyScores` in place of exact ones, for search and tuner.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -103,6 +103,7 @@ class FederatedLoop(RunHooks):
         clients: Participation | None = None,
         devices: Devices | None = None,
         client_memory: float = 1024.0,
+        noise: NoisyScores | None = None,
     ) -> None:
         super().__init__()
         self._log = RunLog()
@@ -110,7 +111,7 @@ class FederatedLoop(RunHooks):
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
-            clients or UniformClients(), devices, client_memory,
+            clients or UniformClients(), devices, client_memory, noise,
         )  # fmt: skip
         self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
         self.retrain = options.retrain
@@ -184,14 +185,12 @@ class FederatedLoop(RunHooks):
         """Aggregate an arm whose results are all in, and let the tuner learn from them."""
         session, tuner = self.session, self.session.tuner_of(arm)
         session.aggregating = True
-        in_force = session.in_force(arm)
         self.algorithm.aggregate(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
-        at_server = self.target == "server"
-        score = on_server[str(self.monitor)] if at_server else round_score(results, self.target)
+        score, seen, columns = session.scored(arm, results, on_server, self._context.round)
         arm.scores.append(arm.scores[-1] if not results and arm.scores else score)  # an empty round changes nothing
-        session.records.record_round(self._context.round, arm, results, on_server, in_force, tuner.models_received)
-        tuner.observe(arm, [result for result in results if result.finite], self._context)
+        session.records.record_round(self._context.round, arm, results, on_server, columns, tuner.models_received)
+        tuner.observe(arm, seen, self._context)
         session.aggregating = False
 
     def end_round(self) -> None:

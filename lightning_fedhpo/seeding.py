@@ -35,6 +35,7 @@ CONFIGS = 12  # the configurations that a tuner chooses among
 ASKED = 13  # draws of a sampler that proposes configurations
 AVAILABILITY = 14  # which clients can be had in a round, and their time zones
 DEVICES = 15  # a device's speed, and whether it fails
+SCORES = 16  # which scores are seen, and the noise on them
 
 
 def key(seed: int, stream: int, round: int = 0, arm: int = 0, client: int = 0) -> int:  # noqa: A002 - the design's word

@@ -83,7 +83,9 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
     seed = whole("seed", cfg.seed, 0, MOST_SEED)
     lightning.seed_everything(seed % 2**32, workers=True, verbose=False)
     data, model = build.build(cfg, "data"), build.build(cfg, "model")
-    parts = {part: build.build(cfg, part) for part in ("algorithm", "clients", "devices") if cfg[part] is not None}
+    parts = {
+        part: build.build(cfg, part) for part in ("algorithm", "clients", "devices", "noise") if cfg[part] is not None
+    }
     fed = build.build(cfg, "fed", **parts)
     callbacks = [fed, *build.searching(cfg), *build.callbacks(cfg, fed, folder)]
     loggers, summary = build.loggers(cfg), None

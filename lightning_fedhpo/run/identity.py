@@ -46,6 +46,7 @@ def of_run(session: Session) -> dict[str, Any]:
         **{name: getattr(session.options, name) for name in LOOP},
         "clients": plain(session.options.clients.identity()),
         "devices": None if session.options.devices is None else plain(vars(session.options.devices)),
+        "noise": None if session.options.noise is None else plain(vars(session.options.noise)),
         "trainer": {name: plain(getattr(session.trainer, name)) for name in TRAINER},
         "data": {name: plain(getattr(session.data, name)) for name in DATA},
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from lightning_fedhpo.types import ClientResult
 
+_OPTIONAL = ("seconds", "epsilon", "epsilon_per_release", "delta")
+
 
 @dataclass
 class Ledger:
@@ -15,7 +17,8 @@ class Ledger:
     ``rounds`` are rounds of single arms, as the papers count a budget: two arms that live for five rounds spend ten.
     ``evaluations`` are examples that were only scored, ``examples`` those that were trained on (once per epoch).
     The bytes of a model come from ``Arm.nbytes``, by :meth:`.Records.record_round`. ``seconds`` are those of simulated
-    devices, round after round; without devices they are not there.
+    devices, round after round. ``epsilon`` is the privacy in all of the client whose scores were released most often,
+    ``epsilon_per_release`` that of one of them, both at the same ``delta``. What a run does not have is not there.
 
     >>> ledger = Ledger()
     >>> ledger.rounds += 1
@@ -31,6 +34,9 @@ class Ledger:
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = 0.0
+    epsilon: float = 0.0
+    epsilon_per_release: float = 0.0
+    delta: float = 0.0
 
     def add(self, results: Sequence[ClientResult], size: int, models_received: int = 0) -> None:
         """Count an arm's round, also results that are thrown away: the devices have done the work.
@@ -51,4 +57,4 @@ class Ledger:
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
-        return {name: count for name, count in vars(self).items() if name != "seconds" or count}
+        return {name: count for name, count in vars(self).items() if name not in _OPTIONAL or count}

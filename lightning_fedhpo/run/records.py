@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.participation import NoisyScores
     from lightning_fedhpo.setup.options import LoopOptions
 
 
@@ -30,6 +32,7 @@ class Records:
         self.ledger, self.retraining = Ledger(), Ledger()
         self.history, self.jobs = Table(), Table()
         self.rows: dict[int, dict[str, Cell]] = {}
+        self.releases: Counter[int] = Counter()
         self._dropped: list[ClientResult] = []
 
     def record_round(
@@ -52,6 +55,13 @@ class Records:
         if self._options.retrain:
             self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
         self._dropped += [result for result in results if not result.finite and result.job.lost is None]
+
+    def count_releases(self, noise: NoisyScores, arm: Arm, clients: Iterable[int]) -> None:
+        """Count private scores, and put what they cost the client with the most of them on the ledger."""
+        self.releases.update(clients)
+        ledger = self.retraining if arm.retrains else self.ledger
+        ledger.epsilon = noise.spent(max(self.releases.values(), default=0))
+        ledger.epsilon_per_release, ledger.delta = noise.epsilon or 0.0, noise.delta or 0.0
 
     @property
     def spent(self) -> int:
@@ -124,10 +134,12 @@ class Records:
             "history": self.history.state_dict(),
             "jobs": self.jobs.state_dict(),
             "rows": {index: dict(row) for index, row in self.rows.items()},
+            "releases": dict(self.releases),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take over what a checkpoint has."""
         self.ledger, self.retraining = Ledger(**saved["ledger"]), Ledger(**saved["retraining"])
         self.history, self.jobs = Table.from_state(saved["history"]), Table.from_state(saved["jobs"])
+        self.releases = Counter(saved["releases"])
         self.rows = {int(index): dict(row) for index, row in saved["rows"].items()}

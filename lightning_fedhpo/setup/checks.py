@@ -23,6 +23,7 @@ from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.setup.options import LoopOptions
     from lightning_fedhpo.setup.session import Session
 
 
@@ -131,6 +132,15 @@ def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, sear
         raise MisconfigurationException(
             f"{type(learning).__name__} learns from clients' scores, which FederatedLoop(monitor=None) does without: "
             "name a monitor."
+        )
+
+
+def check_noise(options: LoopOptions, tuner: Tuner) -> None:
+    """Refuse noise on scores that nobody looks at."""
+    if options.noise is not None and options.target == "server" and not tuner.needs_scores:
+        raise MisconfigurationException(
+            '`noise` is on clients\' scores, and neither the arms (`target="server"`) nor the tuner learns from them: '
+            "leave it out, or take another target."
         )
 
 

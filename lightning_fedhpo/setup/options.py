@@ -11,7 +11,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
 from lightning_fedhpo.executors.settings import Setting, setting_of
-from lightning_fedhpo.participation import Devices, Participation, UniformClients
+from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
 from lightning_fedhpo.run.evaluation import check_evaluation
 from lightning_fedhpo.run.identity import OnDifference
 from lightning_fedhpo.seeding import MOST_SEED
@@ -42,6 +42,7 @@ class LoopOptions:
     clients: Participation = field(default_factory=UniformClients)
     devices: Devices | None = None
     client_memory: float = 1024.0
+    noise: NoisyScores | None = None
 
     def __post_init__(self) -> None:
         setting_of(self.executor)
@@ -59,6 +60,8 @@ class LoopOptions:
             raise ValueError(
                 f'`target="{self.target}"` names a score, which `monitor=None` does without: name a monitor.'
             )
+        if self.monitor is None and self.noise is not None:
+            raise ValueError("`noise` is on clients' scores, which `monitor=None` does without: name a monitor.")
         if self.monitor is not None and (doubt := doubtful_mode(self.monitor, self.mode)):
             rank_zero_warn(doubt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.client_states import Spill
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.run.server_validation import ServerValidation, server_split
 from lightning_fedhpo.searches.base import Draft, NoSearch, Search
 from lightning_fedhpo.setup import checks, trainer_checks
@@ -30,7 +31,7 @@ from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
 from lightning_fedhpo.setup.tuning_plan import TuningPlan
 from lightning_fedhpo.tuners.base import Tuner, Untuned
-from lightning_fedhpo.types import Job, RunPlan
+from lightning_fedhpo.types import ClientResult, Job, RunPlan
 
 
 class Session:
@@ -89,6 +90,7 @@ class Session:
         options, tuner, search = self.options, self.tuner, self.search
         server = tuner.server(0, options.seed)
         checks.check_target(options.target, self.server is not None)
+        checks.check_noise(options, tuner)
         checks.check_server(self.algorithm, server, tuner, search)
         checks.check_spaces(tuner, search)
         search.exclude_tuned(tuner.client_names, server, len(self.data))
@@ -133,6 +135,25 @@ class Session:
         sizes = self.algorithm.sizes
         examples = [int(sizes[job.client]) * int(job.config.get("epochs", options.epochs)) for job in jobs]
         return options.devices.with_fates(jobs, examples, options.cohort, options.seed)
+
+    def scored(
+        self, arm: Arm, results: Sequence[ClientResult], on_server: Mapping[str, float], number: int
+    ) -> tuple[float, Sequence[ClientResult], dict[str, Any]]:
+        """Return an arm's score, the results that its tuner sees, and the columns of the history that go with them."""
+        options, tuner = self.options, self.tuner_of(arm)
+        at_server = options.target == "server"
+        exact = on_server[str(options.monitor)] if at_server else round_score(results, options.target)
+        if options.noise is None:
+            return exact, [result for result in results if result.finite], self.in_force(arm)
+        of_arm = "score_before" if options.target == "global" else "score_after"
+        before = tuner.needs_before or options.target == "global"
+        # A client with several jobs would count several times in a mean: each of its scores gets its own noise.
+        alone = tuner.needs_scores or tuner.repeats > 1
+        of_clients = ("score_before", "score_after")[not before :] if alone else ()
+        draw = seeding.rng(options.seed, seeding.SCORES, number, arm.index)
+        seen = options.noise.release(results, of_arm, of_clients, options.sign, draw)
+        self.records.count_releases(options.noise, arm, seen.clients)
+        return exact if at_server else seen.score, seen.results, {"score_exact": exact, **self.in_force(arm)}
 
     # ------------------------------------------------------------------ from fit to fit
 

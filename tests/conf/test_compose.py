@@ -17,7 +17,7 @@ from lightning_fedhpo.searches import Search
 from tests.data.image_sets import write_batches, write_idx, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
-RUN = ["clients", "devices", "executor", "logger", "trainer"]
+RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
 GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", *RUN]
 EXPERIMENTS = "experiment"  # whole set-ups, which nothing has by default: +experiment=<name>
 

@@ -27,7 +27,7 @@ from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.types import Job
 
 SIZES = np.array([0, 10, 20, 30, 40, 50, 60, 70])
-EVERY = [getattr(participation, name) for name in participation.__all__ if name not in ("Devices", "Participation")]
+EVERY = [getattr(participation, name) for name in participation.__all__ if "Clients" in name]
 
 
 def cohorts(who: Participation, rounds: int, cohort: int = 3, arm: int = 0, seed: int = 0) -> list[list[int]]:
