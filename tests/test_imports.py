@@ -15,7 +15,7 @@ LAYERS = [
     {"cli", "testing"},
     {"loop"},
     {"tracking", "report"},
-    {"setup", "run", "plots", "executors", "algorithms", "participation", "tuners", "searches"},
+    {"setup", "run", "plots", "executors", "algorithms", "participation", "tuners", "searches", "feature_maps"},
     {"client", "binding", "space", "data", "models", "processes", "_lightning"},
     {"types", "seeding", "arguments"},
 ]

@@ -23,7 +23,7 @@ def check_installed(asking: str) -> None:
     """Raise if Optuna, or SciPy that its Gaussian processes need, is missing; ``asking`` names who needs it."""
     try:
         import optuna  # noqa: F401
-        import scipy  # type: ignore[import-untyped]  # noqa: F401
+        import scipy  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(
             f"{asking} asks Optuna, and {error.name} is not installed: pip install 'lightning-fedhpo[bayes]'."

@@ -1,0 +1,159 @@
+"""Bags of n-grams with feature weights, hashed to a number of bins.
+
+Wang & Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", ACL 2012 (naive-Bayes
+weights); Arora, Liang, Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", ICLR 2017 (smoothed inverse
+frequency). Deviation: weights belong to bins. N-grams that share a bin share a weight, and empty bins are smoothed,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, diags
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.feature_maps.corpus import HASHES, TOKENIZERS, Corpus, binned, ngram_counts
+
+Weights = Literal["naive-bayes", "inverse-frequency", "none"]
+Normalisation = Literal["none", "l2", "tokens"]
+
+
+def naive_bayes_weights(counts: csr_matrix, positive: NDArray[np.bool_], smoothing: float) -> NDArray[np.float64]:
+    """Return ``log((p / |p|_1) / (q / |q|_1))``, p and q the smoothed sums over either class.
+
+    >>> counts = csr_matrix([[2.0, 0.0], [0.0, 1.0]])
+    >>> naive_bayes_weights(counts, np.array([True, False]), smoothing=1.0).round(4).tolist()
+    [0.8109, -0.9808]
+    """
+    p = smoothing + _sums(counts[positive])
+    q = smoothing + _sums(counts[~positive])
+    return np.log(p / p.sum()) - np.log(q / q.sum())  # type: ignore[no-any-return]  # numpy's operators are
+
+
+def inverse_frequency_weights(counts: csr_matrix, smoothing: float) -> NDArray[np.float64]:
+    """Return ``a / (a + f)``, f the share of a feature in all counts.
+
+    >>> inverse_frequency_weights(csr_matrix([[3.0, 1.0]]), smoothing=0.25).tolist()
+    [0.25, 0.5]
+    """
+    sums = _sums(counts)
+    return smoothing / (smoothing + sums / max(sums.sum(), 1.0))  # type: ignore[no-any-return]
+
+
+class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Map texts to weighted counts of their n-grams, as a sparse matrix.
+
+    Args:
+        bins: The number of features, a power of two: n-grams are hashed to it.
+        n: The longest n-grams; shorter ones count, too.
+        tokenizer: ``"remove"`` punctuation and split at spaces, ``"split"`` at punctuation, ``"words"`` and punctuation
+            marks as tokens, or a function from a text to its tokens, such as ``nltk.word_tokenize``.
+        stop_words: Whether English stop words are removed.
+        lowercase: Whether upper and lower case are the same.
+        binarize: Whether an n-gram counts once in a text.
+        weights: How features are weighted. Naive-Bayes weights need two classes.
+        smoothing: The weights' smoothing parameter.
+        normalisation: What each text is divided by at last: nothing, its length, or its number of tokens.
+
+    Example:
+        >>> bag = BagOfNGrams(bins=16, weights="none").fit(["good film", "bad film"])
+        >>> bag.transform(["good good film"]).sum()
+        np.float32(3.0)
+    """
+
+    def __init__(
+        self,
+        bins: int = 2**20,
+        n: int = 1,
+        tokenizer: str | Callable[[str], Sequence[str]] = "split",
+        stop_words: bool = False,
+        lowercase: bool = True,
+        binarize: bool = False,
+        weights: Weights = "naive-bayes",
+        smoothing: float = 1.0,
+        normalisation: Normalisation = "none",
+    ) -> None:
+        self.bins = bins
+        self.n = n
+        self.tokenizer = tokenizer
+        self.stop_words = stop_words
+        self.lowercase = lowercase
+        self.binarize = binarize
+        self.weights = weights
+        self.smoothing = smoothing
+        self.normalisation = normalisation
+
+    def fit(self, X: Sequence[str] | Corpus, y: Any = None) -> BagOfNGrams:  # noqa: N803 - scikit-learn's name
+        """Compute the feature weights from training texts."""
+        self._check()
+        counts = self._counts(X)[0]
+        if self.weights == "naive-bayes":
+            classes: Any = np.unique(y) if y is not None else []
+            if len(classes) != 2:
+                raise ValueError(
+                    f"naive-Bayes weights need labels of two classes, got {len(classes)} classes: take "
+                    '`weights="inverse-frequency"`.'
+                )
+            of_bins = naive_bayes_weights(counts, np.asarray(y) == classes[1], self.smoothing)
+        elif self.weights == "inverse-frequency":
+            of_bins = inverse_frequency_weights(counts, self.smoothing)
+        else:
+            of_bins = np.ones(self.bins)
+        self.weights_ = of_bins.astype(np.float32)
+        return self
+
+    def transform(self, X: Sequence[str] | Corpus) -> csr_matrix:  # noqa: N803
+        """Return the features of texts, one row each, in single precision."""
+        check_is_fitted(self)
+        features, lengths = self._counts(X)
+        features.data *= self.weights_[features.indices]
+        if self.normalisation == "l2":
+            lengths = np.sqrt(features.multiply(features).sum(axis=1)).A1
+        if self.normalisation != "none":
+            features = diags(1.0 / np.where(lengths > 0, lengths, 1.0).astype(np.float32)).dot(features).tocsr()
+        return features
+
+    def _counts(self, texts: Sequence[str] | Corpus) -> tuple[csr_matrix, NDArray[Any]]:
+        """Return the counts by bin, and each text's number of tokens."""
+        every = texts.texts if isinstance(texts, Corpus) else texts
+        if isinstance(every, str) or not all(isinstance(text, str) for text in every):
+            raise ValueError("a bag of n-grams takes a sequence of texts, one for each example.")
+        kind = self.tokenizer, self.stop_words, self.lowercase
+        orders = [
+            texts.counts(order, *kind) if isinstance(texts, Corpus) else ngram_counts(texts, order, *kind)
+            for order in range(1, self.n + 1)
+        ]
+        counts = reduce(add, (binned(one, self.bins) for one in orders))
+        if self.binarize:
+            counts.data[:] = 1.0
+        return counts, orders[0].sum(axis=1).A1
+
+    def _check(self) -> None:
+        check_kinds(BagOfNGrams, self.get_params())
+        whole("n", self.n)
+        number("smoothing", self.smoothing, above=0)
+        if whole("bins", self.bins, high=HASHES).bit_count() != 1:
+            raise ValueError(f"`bins` must be a power of two, got {self.bins}: take {1 << self.bins.bit_length()}.")
+        if isinstance(self.tokenizer, str) and self.tokenizer not in TOKENIZERS:
+            raise ValueError(
+                f"`tokenizer` must be one of {', '.join(TOKENIZERS)} or a function, got {self.tokenizer!r}."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.target_tags.required = self.weights == "naive-bayes"
+        return tags
+
+
+def _sums(counts: csr_matrix) -> NDArray[np.float64]:
+    """Return the sum of each column, without a second matrix."""
+    return np.bincount(counts.indices, counts.data, counts.shape[1]).astype(np.float64)

@@ -1,0 +1,119 @@
+"""Searches among maps equal a recomputation by hand, and bad maps are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import make_classification, make_regression
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from lightning_fedhpo.feature_maps import SharedFeatureMaps, fourier_maps
+
+X, Y = make_classification(400, 6, n_informative=4, n_classes=3, random_state=0)
+MAPS = fourier_maps(9, components=30, seed=1)
+
+
+class Broken(TransformerMixin, BaseEstimator):
+    """Returns what it is told to."""
+
+    def __init__(self, value: float = 0.0, columns: int = 30) -> None:
+        self.value, self.columns = value, columns
+
+    def fit(self, X: Any, y: Any = None) -> Broken:  # noqa: N803
+        return self
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        return np.full((len(X), self.columns), self.value)
+
+
+def fitted(method: Any, maps: Any = MAPS, estimator: Any = None, **more: Any) -> SharedFeatureMaps:
+    return SharedFeatureMaps(maps, method, estimator or RidgeClassifier(), **more).fit(X, Y)
+
+
+def test_halving_keeps_the_better_half_after_each_of_log2_fits() -> None:
+    search = fitted("halving")
+    assert [step["fits"] for step in search.history_] == [1, 2, 3, 4]  # ceil(log2 9)
+    alive = set(range(9))
+    for step in search.history_:
+        assert set(np.flatnonzero(step["probabilities"])) == alive
+        assert np.allclose(step["probabilities"][list(alive)], 1 / len(alive))
+        ranked = sorted(alive, key=lambda place: (-step["scores"][place], place))
+        alive = set(ranked[: (len(alive) + 1) // 2])
+    assert alive == {search.best_index_}
+    assert np.all(np.diff([0.0, *(step["seconds"] for step in search.history_), search.seconds_]) > 0)
+
+
+def test_exponentiated_steps_equal_a_recomputation() -> None:
+    search = fitted("exponentiated")
+    p = np.full(9, 1 / 9)
+    for step in search.history_:
+        assert np.allclose(step["probabilities"], p)
+        gain = step["scores"] - step["scores"].mean()  # the aggressive step: sqrt(2 ln k) for the largest
+        p = p * np.exp(np.sqrt(2 * np.log(9)) * gain / np.abs(gain).max())
+        p /= p.sum()
+    assert len(search.history_) == 5
+    assert np.allclose(search.probabilities_, p) and search.best_index_ == p.argmax()
+
+
+def test_the_sweep_is_a_pipeline_for_each_map() -> None:
+    valid = (X[300:], Y[300:])
+    search = SharedFeatureMaps(MAPS, "random", RidgeClassifier()).fit(X[:300], Y[:300], validation=valid)
+    expected = [make_pipeline(one, RidgeClassifier()).fit(X[:300], Y[:300]).score(*valid) for one in MAPS]
+    assert np.diag([step["scores"] for step in search.history_]).tolist() == expected
+    assert search.best_index_ == np.argmax(expected) and search.score(*valid) == max(expected)
+
+
+@pytest.mark.parametrize("method", ["halving", "exponentiated", "random"])
+def test_one_map_is_the_plain_pipeline(method: str) -> None:
+    model = LogisticRegression(max_iter=1000)
+    search = SharedFeatureMaps(MAPS[:1], method, model).fit(X[:300], Y[:300], validation=(X[300:], Y[300:]))
+    plain = make_pipeline(MAPS[0], model).fit(X[:300], Y[:300])
+    assert np.array_equal(search.predict_proba(X), plain.predict_proba(X))
+
+
+def test_the_first_mixture_and_its_scores() -> None:
+    """The first step by hand: half of the examples under either map, one model, and its score under both."""
+    maps = [StandardScaler(), MinMaxScaler()]
+    valid = (X[300:], Y[300:])
+    search = SharedFeatureMaps(maps, "halving", RidgeClassifier()).fit(X[:300], Y[:300], validation=valid)
+    chosen = np.random.RandomState(0).choice(2, size=300, p=[0.5, 0.5])
+    of_maps = np.stack([one.fit(X[:300]).transform(X[:300]) for one in maps])
+    model = RidgeClassifier().fit(of_maps[chosen, np.arange(300)], Y[:300])
+    assert np.allclose(search.history_[0]["scores"], [model.score(one.transform(valid[0]), valid[1]) for one in maps])
+
+
+def test_a_small_cache_and_warm_starts_change_no_decision() -> None:
+    assert fitted("halving", cache_bytes=0).best_index_ == fitted("halving").best_index_
+    search = fitted("halving", estimator=LogisticRegression(max_iter=1000))
+    assert search.estimator_.warm_start and "warm_start" in LogisticRegression().get_params()
+    X2, y2 = make_regression(100, 6, random_state=0)  # noqa: N806
+    assert SharedFeatureMaps([StandardScaler(), Normalizer()], estimator=Ridge()).fit(X2, y2).best_index_ == 0
+
+
+@pytest.mark.parametrize(
+    ("maps", "labels", "rule"),
+    [
+        ([*MAPS, Broken(np.nan)], Y, "none NaN or infinite: map 9, Broken"),
+        ([*MAPS, Broken(columns=31)], Y, "same number of columns: map 9, .* has 31, others have 30"),
+        (MAPS, np.zeros(400), "at least two classes, got one"),
+        (MAPS * 40, Y, "must not outnumber the training examples, got 360 maps and 320"),
+        ([], Y, "at least one map"),
+    ],
+)
+def test_bad_input_is_refused(maps: Any, labels: Any, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        SharedFeatureMaps(maps, estimator=RidgeClassifier()).fit(X, labels)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [LogisticRegression(), Ridge(), RidgeClassifier()], ids=repr)
+@pytest.mark.parametrize("method", ["halving", "exponentiated", "random"])
+def test_scikit_learns_checks(method: str, estimator: Any) -> None:
+    check_estimator(SharedFeatureMaps([StandardScaler(), MinMaxScaler()], method, estimator))
