@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_fedhpo.report.words import COSTS, number, size
+from lightning_fedhpo.report.words import costs, number, size
 
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
@@ -41,8 +41,8 @@ def _scores(tested: Mapping[str, Any] | None) -> Iterator[str]:
 def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
     ledger = summary["ledger"]
     yield f"It took {summary['seconds']:.1f} seconds and cost"
-    for key, label in COSTS.items():
-        yield f"  {label:<38}{number(ledger[key]):>14}"
+    for label, text in costs(ledger):
+        yield f"  {label:<38}{text:>14}"
     yield f"  {'sent by and to clients':<38}{size(ledger['bytes_up']):>14}{size(ledger['bytes_down']):>16}"
 
 

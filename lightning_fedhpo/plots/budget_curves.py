@@ -14,7 +14,14 @@ from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError
 from lightning_fedhpo.plots.sweep_data import SweepRun, runs_of
 
-SCORE = "score"
+SCORE, EXACT = "score", "score_exact"
+BUDGETS = {
+    "rounds": "rounds of all arms",
+    "client_updates": "client updates",
+    "bytes": "bytes sent by and to clients",
+    "seconds": "simulated seconds",
+}
+"""What a horizontal axis can count, and its label."""
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -35,33 +42,44 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def curve(run: SweepRun, metric: str) -> list[tuple[int, float]]:
-    """Return ``(rounds spent, value)`` of a tested figure, or the score of the best arm so far in each round."""
-    if metric != SCORE:
-        return [(spent, values[metric]) for spent, values in run.tests if metric in values]
-    best = zip(*(run.history[name] for name in ("ledger/rounds", SCORE, "best")), strict=True)
+def curve(run: SweepRun, metric: str, budget: str = "rounds") -> list[tuple[float, float]]:
+    """Return ``(spent, value)`` of a tested figure, or the score of the best arm so far in each round."""
+    if metric not in (SCORE, EXACT) or metric not in run.history.columns:
+        return [(spent, values[metric]) for spent, values in run.tests_by(budget) if metric in values]
+    best = zip(run.spending(budget), run.history[metric], run.history["best"], strict=True)
     return [(spent, score) for spent, score, is_best in best if is_best and math.isfinite(score)]
 
 
+def all_timed(runs: Sequence[SweepRun]) -> bool:
+    """Say whether all runs have simulated seconds."""
+    return all("ledger/seconds" in run.history.columns for run in runs)
+
+
 @partial(Figure, read=runs_of)
-def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None) -> Chart:
-    """An error against the rounds spent, one curve a method: the mean over seeds and its 95 % interval.
+def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None, budget: str = "rounds") -> Chart:
+    """An error against the budget spent, one curve a method: the mean over seeds and its 95 % interval.
 
     Runs that differ only in their seed are one curve. Tests on the way (``evaluate_at``) are shown where all runs have
     them, else the score of the best arm. With one seed a method has no interval, with two or three a wide one.
 
     Args:
         runs: A sweep's folder, or results by the name of their method: ``{"FedEx": [one, other]}``.
-        metric: A tested figure such as ``"test_error"``, or ``"score"``.
+        metric: A tested figure such as ``"test_error"``, or ``"score"``; with noise on scores also ``"score_exact"``.
+        budget: The horizontal axis: ``"rounds"`` of all arms, ``"client_updates"``, ``"bytes"``, or ``"seconds"`` of
+            simulated devices.
     """
+    if budget not in BUDGETS:
+        raise ValueError(f"`budget` must be one of {', '.join(BUDGETS)}, got {budget!r}.")
+    if budget == "seconds" and not all_timed(runs):
+        raise NoDataError("not all runs have simulated seconds, which FederatedLoop(devices=Devices(...)) counts.")
     common = set.intersection(*(set().union(*(values for _, values in run.tests)) for run in runs)) if runs else set()
     if metric is None:
         on_the_way = all(len(run.tests) > 2 for run in runs)
         errors = [name for name in sorted(common) if "error" in name] or sorted(common)
         metric = errors[0] if on_the_way and errors else SCORE
-    curves: dict[str, list[list[tuple[int, float]]]] = {}
+    curves: dict[str, list[list[tuple[float, float]]]] = {}
     for run in runs:
-        if not (points := curve(run, metric)):
+        if not (points := curve(run, metric, budget)):
             known = ", ".join([*sorted(common), SCORE])
             raise NoDataError(f"run {run.label!r} (seed {run.seed}) has no figure {metric!r}: all runs have {known}.")
         curves.setdefault(run.label, []).append(points)
@@ -79,11 +97,11 @@ def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None) -> Char
         name = f"{label} ({seeds} seed{'s' if seeds > 1 else ''})"
         hover = [f"{label}\n{mean:.4g} ± {half:.2g}" if seeds > 1 else f"{label}\n{mean:.4g}" for mean, half in told]
         marks.append(Line(budgets, means, name, colour, style, 2.0, steps=True, hover=hover))
-    title = f"{metric} against the budget spent"
+    title = f"{metric} against {'the budget spent' if budget == 'rounds' else BUDGETS[budget]}"
     note = "Mean over seeds, with its 95 % interval (Student's t)."
-    return Chart(title, "rounds of all arms", metric, marks, note=note)
+    return Chart(title, BUDGETS[budget], metric, marks, note=note)
 
 
-def _held(points: Sequence[tuple[int, float]], budget: int) -> float:
+def _held(points: Sequence[tuple[float, float]], budget: float) -> float:
     """Return the last value within a budget."""
     return points[int(np.searchsorted([spent for spent, _ in points], budget, side="right")) - 1][1]

@@ -41,19 +41,34 @@ class SweepRun:
         """The rounds of all arms."""
         return int(self.summary["ledger"]["rounds"])
 
+    def spending(self, budget: str) -> list[float]:
+        """Return what all arms together had spent by each row of the history: a name in the ledger, or ``"bytes"``."""
+        columns = (self.history[f"ledger/{name}"] for name in _counts(budget))
+        return [sum(cell or 0 for cell in cells) for cells in zip(*columns, strict=True)]
+
     @property
-    def tests(self) -> list[tuple[int, dict[str, float]]]:
+    def tests(self) -> list[tuple[float, dict[str, float]]]:
         """``(rounds spent, {name: value})`` of every test on the way, then of the final one."""
+        return self.tests_by("rounds")
+
+    def tests_by(self, budget: str) -> list[tuple[float, dict[str, float]]]:
+        """Return what was spent by each test, in one of the ledger's counts, and the tested figures."""
         columns = [name for name in self.history.columns if name.startswith("test/") and name != "test/arm"]
-        cells = zip(*(self.history[name] for name in ("ledger/rounds", *columns)), strict=True)
+        cells = zip(self.spending(budget), *(self.history[name] for name in columns), strict=True)
         rows = [(spent, dict(zip(columns, values, strict=True))) for spent, *values in cells]
         found = [(spent, {n[5:]: v for n, v in row.items() if v is not None}) for spent, row in rows]
         found = [test for test in found if test[1]]
         if self.summary["test"] is not None:
             final = dict(self.summary["test"]["global"])
             final |= {f"{name}_personalized": value for name, value in self.summary["test"]["personalized"].items()}
-            found.append((self.spent, {name: value for name, value in final.items() if value is not None}))
+            whole = sum(self.summary["ledger"][name] for name in _counts(budget))
+            found.append((whole, {name: value for name, value in final.items() if value is not None}))
         return found
+
+
+def _counts(budget: str) -> Sequence[str]:
+    """Return the counts of the ledger that add up to a budget."""
+    return ("bytes_up", "bytes_down") if budget == "bytes" else (budget,)
 
 
 def load_sweep(folder: Path) -> list[SweepRun]:

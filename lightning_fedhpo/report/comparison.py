@@ -16,7 +16,7 @@ class Tested:
     """A run's last test within the budget: its seed, the rounds spent by then, and the figures."""
 
     seed: int
-    rounds: int
+    rounds: float
     values: Mapping[str, float]
 
 

@@ -11,7 +11,7 @@ from lightning_fedhpo.plots import charts
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
-from lightning_fedhpo.report.words import COSTS, duration, number, size
+from lightning_fedhpo.report.words import costs, duration, number, size
 from lightning_fedhpo.run.folders import replacing
 
 FILE = "report.html"
@@ -70,7 +70,7 @@ def _scores(run: RunData) -> Iterator[str]:
 
 def _costs(run: RunData) -> Iterator[tuple[str, str]]:
     yield "time", duration(run.summary["seconds"])
-    yield from ((label, number(run.ledger[key])) for key, label in COSTS.items())
+    yield from costs(run.ledger)
     yield "sent by clients", size(run.ledger["bytes_up"])
     yield "sent to clients", size(run.ledger["bytes_down"])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
-from lightning_fedhpo.plots.budget_curves import SCORE, error_by_budget, interval
+from lightning_fedhpo.plots.budget_curves import SCORE, all_timed, error_by_budget, interval
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.report import page
 from lightning_fedhpo.report.comparison import (
@@ -121,9 +122,10 @@ def _figures(runs: Sequence[SweepRun], metrics: Sequence[str]) -> Iterator[str]:
     on_the_way = all(len(run.tests) > 2 for run in runs)
     scored = all(any(score is not None for score in run.history["score"]) for run in runs)
     shown = [*(metrics if on_the_way else ()), *([SCORE] if scored else ())]
-    for metric in shown:
-        chart = error_by_budget.chart(runs, metric=metric)
-        yield page.figure(f"{metric}_by_budget", chart.title, chart.note, plotly_figure(chart))
+    budgets = {"budget": "rounds", **({"seconds": "seconds"} if all_timed(runs) else {})}
+    for (name, budget), metric in product(budgets.items(), shown):
+        chart = error_by_budget.chart(runs, metric=metric, budget=budget)
+        yield page.figure(f"{metric}_by_{name}", chart.title, chart.note, plotly_figure(chart))
 
 
 def _runs(runs: Sequence[SweepRun], folder: Path) -> str:

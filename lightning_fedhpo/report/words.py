@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-COSTS = {
+_COUNTS = {
     "rounds": "rounds",
     "client_updates": "client updates",
     "local_steps": "local steps",
     "examples": "examples trained on",
     "evaluations": "examples scored",
 }
-"""The ledger's figures that a report shows, and what they are called."""
 
 
 def number(value: Any) -> str:
@@ -59,3 +59,12 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} seconds"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def costs(ledger: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a report shows of a ledger, but for bytes, and what it is called."""
+    yield from ((label, number(ledger[key])) for key, label in _COUNTS.items())
+    if "seconds" in ledger:
+        yield "simulated time", duration(ledger["seconds"])
+    if "epsilon" in ledger:
+        yield "epsilon of the clients' scores", number(ledger["epsilon"])

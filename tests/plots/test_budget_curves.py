@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lightning_fedhpo import plots
+from lightning_fedhpo import Devices, NoisyScores, plots
 from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.chart import Band, Line
+from lightning_fedhpo.run.result import Result
 from tests.cli.test_compare import write
+from tests.fits import fit
 from tests.plots.plotted_runs import evolved, halved
 
 FEDEX = {50: [0.6, 0.6, 0.6], 100: [0.3, 0.29, 0.28], 150: [0.1, 0.1, 0.1]}
@@ -69,3 +72,34 @@ def test_a_figure_that_no_run_has(sweep: Path) -> None:
 def test_many_seeds() -> None:
     assert interval([0.0, 1.0] * 40)[1] == pytest.approx(1.96 * statistics.stdev([0.0, 1.0] * 40) / math.sqrt(80))
     assert math.isnan(interval([1.0])[1])
+
+
+def timed(**options: Any) -> Result:
+    """A run of four rounds on devices, with its tests on the way."""
+    return fit(4, devices=Devices(seconds=0.5, spread=0.3), evaluate_at=2, **options)[0].result
+
+
+def test_the_budget_is_any_count_of_the_ledger() -> None:
+    result = timed(noise=NoisyScores(clients=1))
+    history, sources = result.history, {"plain": [result]}
+    for budget, counts in {
+        "rounds": history["ledger/rounds"],
+        "client_updates": history["ledger/client_updates"],
+        "bytes": [up + down for up, down in zip(history["ledger/bytes_up"], history["ledger/bytes_down"], strict=True)],
+        "seconds": history["ledger/seconds"],
+    }.items():
+        chart = plots.error_by_budget.chart(sources, budget=budget)
+        (line,) = chart.marks
+        assert isinstance(line, Line) and list(line.x) == counts and list(line.y) == history["score"]
+        assert budget.partition("_")[0] in chart.x_label
+    (line,) = plots.error_by_budget.chart(sources, metric="score_exact", budget="seconds").marks
+    assert isinstance(line, Line) and list(line.y) == history["score_exact"] != history["score"]
+    (line,) = plots.error_by_budget.chart(sources, metric="test_loss", budget="seconds").marks
+    assert isinstance(line, Line) and list(line.x) == history["ledger/seconds"][1::2]
+
+
+def test_a_budget_that_is_not_there(sweep: Path) -> None:
+    with pytest.raises(ValueError, match="must be one of rounds, client_updates, bytes, seconds, got 'euros'"):
+        plots.error_by_budget(sweep, budget="euros")
+    with pytest.raises(ValueError, match="not all runs have simulated seconds"):
+        plots.error_by_budget(sweep, budget="seconds")
