@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.utils.flop_counter import FlopCounterMode
 
+from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import MEGABYTE, Sequential, Setting, Vectorized
@@ -32,8 +34,11 @@ LARGE_MODEL = 1 << 20
 """Bytes of a model with recurrent layers from which on more threads help: torch does not count their operations."""
 MOST_COPIES = 1.0
 """Copied elements for each that convolutions return, from which on the vectorized executor brings nothing."""
-WORTH_COMPILING = {True: 1_000, False: 300_000}
-"""Jobs of a run from which on `auto` compiles; by whether all have one batch size, as each is a program of its own."""
+WORTH_COMPILING = {"one shape": 1_000, "steps vary": 100_000, "batch sizes vary": 300_000}
+"""Jobs of a run from which on `auto` compiles. Every batch size and number of jobs side by side has its own program.
+
+Where jobs take different numbers of steps, fewer and fewer of them are left at the end of a round.
+"""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def _try_vectorized(
         return sequential, (
             "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
         )
-    enough = WORTH_COMPILING[len({config.get("batch_size") for config in plan.configs}) == 1]
+    enough = WORTH_COMPILING[_shapes(sequential, plan)]
     uncompiled = ""
     if wished.compile is False:
         uncompiled = "as asked for"
@@ -118,6 +123,17 @@ def _try_vectorized(
         programs.compile()
     why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step"
     return chosen, f"jobs run side by side, {why}; {f'not compiled: {uncompiled}' if uncompiled else 'compiled'}"
+
+
+def _shapes(sequential: SequentialExecutor, plan: Plan) -> str:
+    """Return what varies among a round's jobs, of all that makes programs of its own."""
+    if len({config.get("batch_size") for config in plan.configs}) > 1:
+        return "batch sizes vary"
+    size, sizes = sequential.binding.settings.batch_size, sequential.data.sizes("train")
+    drop_last, limit = sequential.data.drop_last, sequential.limits.train
+    batches = {batches_of(int(one), size, drop_last, limit) for one in np.unique(sizes)}
+    several = len(batches) > 1 or len({config.get("epochs") for config in plan.configs}) > 1
+    return "steps vary" if several else "one shape"
 
 
 def _is_small(executor: Executor, step: Operations, plan: Plan) -> bool:

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from lightning_fedhpo import FederatedData, FederatedLoop, Iid
+from lightning_fedhpo import FederatedData, FederatedLoop, Iid, Natural
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
@@ -53,8 +53,17 @@ def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
     said = [record.message for record in caplog.records if record.message.startswith("executor: ")]
     assert said == [f"executor: {fed.choice}."]
     assert "jobs run side by side, 4 a round" in fed.choice
-    assert "not compiled: that pays from 1,000 jobs on, and there are 4; on 1 thread, as steps are small" in fed.choice
+    assert (
+        "not compiled: that pays from 100,000 jobs on, and there are 4; on 1 thread, as steps are small" in fed.choice
+    )
     assert executor_of(fed).threads == 1
+
+
+@pytest.mark.parametrize(("owners", "jobs"), [([60] * 4, "1,000"), ([30, 90, 60, 60], "100,000")])
+def test_compiling_pays_later_where_jobs_take_different_numbers_of_steps(owners: list[int], jobs: str) -> None:
+    owner = [client for client, count in enumerate(owners) for _ in range(count)]
+    data = FederatedData(toy_tensors(240), Natural(owner), batch_size=8)
+    assert f"not compiled: that pays from {jobs} jobs on" in run("auto", Net(), data=data).choice
 
 
 def test_convolutions_of_images_are_not_compiled() -> None:
