@@ -34,7 +34,10 @@ def write_report(folder: Path, budget: int | None = None, run: RunData | None = 
     if not (folder / "summary.json").is_file() and any(folder.rglob("summary.json")):
         return write_sweep_report(folder, missing(folder), budget)
     record = folder / RUN
-    command = shlex.join(["fedhpo", *arguments_of(OmegaConf.load(record).hydra)]) if record.is_file() else None
+    command = None
+    if record.is_file():
+        hydra = OmegaConf.load(record).hydra
+        command = f"cd {shlex.quote(hydra.runtime.cwd)}\n{shlex.join(['fedhpo', *arguments_of(hydra)])}"
     return write_run_report(run or load(folder), folder, command)
 
 

@@ -109,8 +109,11 @@ def entropy(run: RunData, arm: int | None = None) -> Chart:
         Line([rounds[0], rounds[-1]], [undecided] * 2, "undecided", GREY, "dash"),
         Line(rounds, values, "entropy", VERMILLION, width=2.0),
     ]
+    shown = 0.0, 1.05 * max(undecided, *(value for value in values if math.isfinite(value)), 0.01)
     note = "0 is certainty. The dashed line is the entropy of equal probabilities."
-    return Chart(f"Entropy of the distribution in arm {number}", "round", "entropy (nats)", marks, note=note)
+    return Chart(
+        f"Entropy of the distribution in arm {number}", "round", "entropy (nats)", marks, y_range=shown, note=note
+    )
 
 
 @Figure

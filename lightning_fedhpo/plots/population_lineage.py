@@ -44,7 +44,7 @@ def lineage(run: RunData) -> Chart:
         ),
     ]
     title = f"Lineage of {len(members)} arms"
-    ticks = {float(arm["index"]): str(arm["index"]) for arm in members} if len(members) <= 30 else {}
+    ticks = {float(arm["index"]): str(arm["index"]) for arm in members} if len(members) <= 12 else {}
     return Chart(title, "round", "arm", marks, y_ticks=ticks)
 
 

@@ -148,7 +148,8 @@ def _rules(mark: Rules) -> list[Trace]:
 
 def _axis(label: str, side: str, log: bool, ticks: Ticks) -> Trace:
     told = {"tickvals": list(ticks), "ticktext": [_lines(text) for text in ticks.values()]} if ticks else {}
-    return {"title": {"text": escape(label)}, "automargin": side, "type": "log" if log else "linear", **told}
+    kind = {"type": "log" if log else "linear", "exponentformat": "power"}
+    return {"title": {"text": escape(label), "standoff": 8}, "automargin": side, "tickangle": 0, **kind, **told}
 
 
 def _named(name: str) -> Trace:

@@ -44,8 +44,8 @@ class Duel:
 
     @property
     def clear(self) -> bool:
-        """Whether the gap is more than two standard errors."""
-        return self.mean > 2 * self.error
+        """Whether the gap is more than two standard errors, for or against the best arm."""
+        return abs(self.mean) > 2 * self.error
 
 
 def duel(run: RunData) -> Duel | None:
@@ -80,8 +80,10 @@ def round_noise(scores: list[float]) -> float | None:
 
 def headline(run: RunData) -> str:
     """Return the verdict in a sentence or two."""
-    arms, best = len(run.arms), f"arm {run.best_arm} is the best"
+    arms, best = _searched(run), f"arm {run.searched} is the best"
     text = f"Of {arms} arms, {best}" if arms > 1 else "The run's one arm has trained to its end"
+    if run.best_arm != run.searched:
+        text += ", and the model was trained anew with its values"
     test = run.summary["test"]
     if test is not None:
         metric = f"test{(run.monitor or '').removeprefix('val')}"
@@ -91,6 +93,8 @@ def headline(run: RunData) -> str:
     found = duel(run)
     if found is None:
         return f"{text}."
+    if found.clear and found.mean < 0:
+        return f"{text}. The runner-up had better scores, clearly: the search may have chosen by chance."
     return f"{text}. Its lead over the runner-up is {'clear' if found.clear else 'within the noise'}."
 
 
@@ -100,12 +104,15 @@ def certainty(run: RunData) -> Iterator[str]:
     yield from _of_the_tuner(run)
     noise = round_noise(run.column("score", run.searched)[-20:])
     if noise is not None:
-        yield f"A round's score carries a noise of about ±{rough(noise)}: each round has another cohort."
+        took_part = run.column("clients", run.searched) if "clients" in run.history.columns else [0]
+        everyone = 0 < len(run.federation) <= max(took_part)
+        cause = "" if everyone else ": each round has another cohort"
+        yield f"A round's score carries a noise of about ±{rough(noise)}{cause}."
     yield f"All this is one seed ({run.summary['seed']}). Run it with others before you rely on a small gain."
 
 
 def _against_the_runner_up(run: RunData) -> Iterator[str]:
-    if len(run.arms) == 1:
+    if _searched(run) == 1:
         yield "The run has one arm: no search compared it with others."
         return
     found = duel(run)
@@ -116,12 +123,25 @@ def _against_the_runner_up(run: RunData) -> Iterator[str]:
     error = f" ± {rough(found.error)} (standard error)" if rounds > 1 else ""
     side = "ahead of" if found.mean >= 0 else "behind"
     gap = f"{where}, arm {found.best} was {side} the runner-up, arm {found.other}, by {rough(abs(found.mean))}{error}"
-    yield f"{gap}: {'a clear lead.' if found.clear else 'within the noise. Another seed may choose another arm.'}"
+    if not found.clear:
+        yield f"{gap}: within the noise. Another seed may choose another arm."
+    elif found.mean > 0:
+        yield f"{gap}: a clear lead."
+    else:
+        yield f"{gap}: clearly, though the search chose arm {found.best}. Give it more rounds, or another seed."
+
+
+def _searched(run: RunData) -> int:
+    """Return how many arms the search had: one that was trained anew is not among them."""
+    return len(run.arms) - (run.best_arm != run.searched)
 
 
 def _of_the_tuner(run: RunData) -> Iterator[str]:
-    if "probability" not in run.configs.columns or "client" in run.configs.columns:
-        return  # a tuner with a configuration for each client has a figure of its own
+    if "probability" not in run.configs.columns:
+        return
+    if "client" in run.configs.columns:
+        yield from _of_each_client(run)
+        return
     rows = [row for row in run.configs if row["arm"] == run.searched and row["probability"] is not None]
     rows.sort(key=lambda row: -float(row["probability"]))
     if len(rows) > 1:
@@ -129,6 +149,19 @@ def _of_the_tuner(run: RunData) -> Iterator[str]:
         text = f"Of {len(rows)} client configurations the tuner gives number {first['config']} a probability of "
         text += f"{first['probability']:.0%}, and the next one, number {second['config']}, {second['probability']:.0%}"
         yield text + (". It has decided." if first["probability"] > 0.9 else ": it has not decided yet.")
+
+
+def _of_each_client(run: RunData) -> Iterator[str]:
+    rows = [row for row in run.configs if row["arm"] == run.searched and row["probability"] is not None]
+    highest: dict[Any, float] = {}
+    for row in rows:
+        highest[row["client"]] = max(highest.get(row["client"], 0.0), float(row["probability"]))
+    if len(rows) > len(highest):
+        mean, even = statistics.fmean(highest.values()), len(highest) / len(rows)
+        text = (
+            f"A client's most likely configuration has a probability of {mean:.0%} on average, where equal ones have "
+        )
+        yield f"{text}{even:.0%}" + (". It has decided." if mean > 0.9 else ": the tuner has not decided yet.")
 
 
 def warnings_of(run: RunData) -> Iterator[str]:

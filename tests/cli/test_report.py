@@ -18,7 +18,7 @@ def test_a_run_ends_with_its_report_and_how_to_run_it_again(tmp_path: Path, caps
     assert call(*typed, f"hydra.run.dir='{folder}'")[0] is None
     assert capsys.readouterr().out.splitlines()[-1] == f"Report: {folder / 'report.html'}"
     html = (folder / "report.html").read_text()
-    assert f"fedhpo {' '.join(typed)}</pre>" in html
+    assert f"<pre>cd {Path.cwd()}\nfedhpo {' '.join(typed)}</pre>" in html
     assert "<b>run" not in html and "&lt;b&gt;run" in html
     assert len(html) < 8e6
     assert main([str(folder)]) == 0

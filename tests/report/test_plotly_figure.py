@@ -43,6 +43,9 @@ def test_every_mark_has_its_numbers_and_escaped_texts() -> None:
     layout = figure["layout"]
     assert [shape["x0"] for shape in layout["shapes"]] == [10, 20]
     assert layout["yaxis"]["range"] == [-2, 1] and layout["xaxis"]["type"] == "log"
+    assert layout["xaxis"]["tickangle"] == 0 and layout["xaxis"]["exponentformat"] == "power", (
+        "no 100µ, no upright text"
+    )
     assert layout["xaxis"]["title"]["text"] == "x &lt;i&gt;" and layout["xaxis"]["ticktext"] == ["one &amp; more"]
 
 

@@ -40,6 +40,31 @@ def test_a_clear_lead_and_one_within_the_noise(mode: str, sign: int) -> None:
         assert verdict.headline(run).endswith(f"Its lead over the runner-up is {told}.")
 
 
+def test_a_clear_lead_of_the_runner_up_is_not_called_noise() -> None:
+    run = run_of([[2.0 + n % 2 / 10 for n in range(12)], [1.0] * 12])
+    assert "behind the runner-up, arm 1, by 1.1 " in (told := " ".join(verdict.certainty(run)))
+    assert "noise. Another" not in told and "though the search chose arm 0" in told
+    assert verdict.headline(run).endswith(
+        "The runner-up had better scores, clearly: the search may have chosen by chance."
+    )
+
+
+def test_an_arm_that_was_trained_anew_is_none_of_the_search() -> None:
+    run = run_of([[1.0, 1.0], [0.5]], best_arm=1)
+    assert verdict.headline(run).startswith("The run's one arm has trained to its end, and the model was trained anew")
+    assert "no search compared it" in " ".join(verdict.certainty(run))
+
+
+@pytest.mark.parametrize(
+    ("took_part", "told"), [(3, "about ±0.71."), (2, "about ±0.71: each round has another cohort.")]
+)
+def test_rounds_of_all_clients_have_no_other_cohort(took_part: int, told: str) -> None:
+    cells = {"round": range(5), "arm": [0] * 5, "score": [1.0, 2.0, 1.0, 2.0, 1.0], "clients": [took_part] * 5}
+    history = Table({name: list(column) for name, column in cells.items()})
+    run = run_of([[1.0]], history=history, federation=Table({"client": [0, 1, 2]}))
+    assert any(sentence.endswith(told) for sentence in verdict.certainty(run))  # steps of 1: the noise is 1 / sqrt(2)
+
+
 def test_one_arm_has_no_runner_up() -> None:
     assert verdict.duel(run_of([[1.0, 2.0]])) is None
     assert "no search compared it" in " ".join(verdict.certainty(run_of([[1.0, 2.0]])))
@@ -49,6 +74,13 @@ def test_the_tuner_says_how_decided_it_is() -> None:
     configs = Table({"arm": [0, 0, 1], "config": [0, 1, 0], "probability": [0.2, 0.8, 1.0]})
     told = " ".join(verdict.certainty(run_of([[1.0], [2.0]], configs=configs)))
     assert "number 1 a probability of 80%, and the next one, number 0, 20%: it has not decided yet" in told
+
+
+def test_a_tuner_of_each_client_says_how_decided_it_is() -> None:
+    shares = [0.75, 0.25, 0.45, 0.55]  # the mean of 0.75 and 0.55 is 0.65
+    configs = Table({"arm": [0] * 4, "client": [0, 0, 1, 1], "config": [0, 1] * 2, "probability": shares})
+    told = " ".join(verdict.certainty(run_of([[1.0]], configs=configs)))
+    assert "a probability of 65% on average, where equal ones have 50%: the tuner has not decided yet" in told
 
 
 def test_what_to_be_warned_of() -> None:
