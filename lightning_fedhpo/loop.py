@@ -102,7 +102,7 @@ class FederatedLoop(RunHooks):
         verify: bool = True,
         clients: Participation | None = None,
         devices: Devices | None = None,
-        client_memory: float = 1024.0,
+        client_memory: float = 256.0,
         noise: NoisyScores | None = None,
     ) -> None:
         super().__init__()

@@ -101,6 +101,8 @@ def _try_vectorized(
     asked = isinstance(setting, Vectorized)
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     memory, proved = wished.memory * MEGABYTE, bool(plan.vectorized_matches)
+    if not asked and sequential.algorithm.keeps_client_state:
+        memory //= 2  # what a round's clients will keep waits in memory, too
     chosen = vectorized(sequential, plan.clients, plan.configs, memory, trusts=asked, proved=proved)
     programs = chosen.batched.programs
     graph = next(graph.graph for (stage, _, _), graph in programs.graphs.items() if stage == "training")

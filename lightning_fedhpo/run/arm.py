@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.client.optimizer_reset import copied
+from lightning_fedhpo.run import machine
 from lightning_fedhpo.run.client_states import ClientState, ClientStates, Spill
 from lightning_fedhpo.types import ClientResult, Config
 
@@ -169,6 +170,8 @@ class Arm:
             self.client_state.update(client, state)
         self.rounds += 1
         self.discard()
+        if self.client_state.in_files:
+            machine.give_back()  # the round's states are interleaved with blocks that it has freed
 
     def model(self) -> Model:
         """Return a copy of weights, buffers, server optimizer and server state."""

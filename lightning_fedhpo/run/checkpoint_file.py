@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import zipfile
@@ -42,19 +41,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             return
         target = Path(path)
         temporary = target.with_name(f".{target.name}{self._ending}")
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
-                file.write(buffer.getbuffer())
+                torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
-        except OSError as error:
+        except Exception as error:
             temporary.unlink(missing_ok=True)
-            what = f"{error.strerror}: this checkpoint was not written, an earlier one stays as it is"
-            raise UnwrittenError(error.errno, what, str(target)) from None
+            cause = error if isinstance(error, OSError) else error.__context__  # torch raises its own on top
+            if not isinstance(cause, OSError):
+                raise
+            what = f"{cause.strerror}: this checkpoint was not written, an earlier one stays as it is"
+            raise UnwrittenError(cause.errno, what, str(target)) from None
 
 
 def install_atomic_writes(strategy: Any, process: int) -> None:

@@ -86,6 +86,11 @@ class ClientStates(Mapping[int, ClientState]):
     def __iter__(self) -> Iterator[int]:
         yield from (*self._held, *self._files)
 
+    @property
+    def in_files(self) -> bool:
+        """Whether any state lies in a file."""
+        return bool(self._files)
+
     def __len__(self) -> int:
         return len(self._held) + len(self._files)
 

@@ -41,7 +41,7 @@ class LoopOptions:
     verify: bool = True
     clients: Participation = field(default_factory=UniformClients)
     devices: Devices | None = None
-    client_memory: float = 1024.0
+    client_memory: float = 256.0
     noise: NoisyScores | None = None
 
     def __post_init__(self) -> None:

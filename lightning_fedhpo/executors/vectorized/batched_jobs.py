@@ -66,8 +66,8 @@ class BatchedJobs:
 
     @property
     def at_once(self) -> int:
-        """How many jobs fit into memory together, whatever their batches are."""
-        return max(1, self.memory // (2 * self.model_bytes))
+        """How many jobs fit into memory together with their results, whatever their batches are."""
+        return max(1, self.memory // (2 * self.model_bytes + self._kept_by_lane))
 
     def forget(self) -> None:
         """Forget programs and values: the module has changed."""
@@ -240,9 +240,13 @@ class BatchedJobs:
         return tensors
 
     def _lanes_at_once(self, width: int) -> int:
-        carried = self.programs.added.nbytes if self.programs.added else 0
-        kept = self.model_bytes * (3 + self.programs.update.state) + carried + width * self.example_bytes
-        return max(1, self.memory // kept)
+        return max(1, self.memory // (self._kept_by_lane + width * self.example_bytes))
+
+    @property
+    def _kept_by_lane(self) -> int:
+        added = self.programs.added  # it needs the received weights, and a second gradient
+        kept = self.model_bytes * (3 + self.programs.update.state)
+        return kept + 2 * self.model_bytes + added.nbytes if added else kept
 
     def _scored_at_once(self, lanes: int) -> int:
         kept = self.model_bytes * (2 + self.programs.update.state)
