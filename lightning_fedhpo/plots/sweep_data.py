@@ -119,8 +119,8 @@ def runs_of(source: SweepSource) -> Sequence[SweepRun]:
             for label, results in source.items()
             for place, result in enumerate(results)
         ]
-    runs = [run for run in source if isinstance(run, SweepRun)]
-    if len(runs) < len(source):
+    runs = [run for run in source if isinstance(run, SweepRun)] if isinstance(source, Sequence) else []
+    if not isinstance(source, Sequence) or len(runs) < len(source):
         raise TypeError(
             'methods are compared by a sweep\'s folder, or by results with the name of their method, {"FedEx": '
             f"[fed.result]}}; got {shown(source)}."

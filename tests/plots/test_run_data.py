@@ -46,6 +46,8 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
         plots.arms(FederatedLoop())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"results with the name of their method"):
         plots.error_by_budget([halved()])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"results with the name of their method"):
+        plots.error_by_budget(halved())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["lineage", "client_choices", "credits", "client_labels"])
