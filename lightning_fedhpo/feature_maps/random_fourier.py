@@ -18,7 +18,7 @@ from lightning_fedhpo.arguments import check_kinds, number, whole
 
 Kernel = Literal["gaussian", "laplace"]
 Preprocessing = Literal["none", "minmax", "standardize", "normalize"]
-BLOCK = 4096  # rows that are transformed at a time: what is between input and features stays small
+BLOCK = 4096  # rows at a time, for little memory
 
 
 class RandomFourier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # untyped
@@ -71,24 +71,21 @@ class RandomFourier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Return the features of examples, one row each, in their precision."""
         check_is_fitted(self)
         examples = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        weights, phases = self._draws(examples.dtype)
-        features = np.empty((len(examples), self.components), examples.dtype)
-        for start in range(0, len(examples), BLOCK):
-            rows = (examples[start : start + BLOCK] - self.shift_) * self.scale_
-            if self.preprocessing == "normalize":
-                rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(rows.dtype).tiny)
-            features[start : start + BLOCK] = np.cos(rows @ weights + phases)
-        features *= np.sqrt(2.0 / self.components)
-        return features
-
-    def _draws(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         draw = np.random.default_rng(self.seed_)
         shape = (self.n_features_in_, self.components)
         if self.kernel == "gaussian":
             weights = np.sqrt(2.0 * self.gamma) * draw.standard_normal(shape)
         else:
             weights = self.gamma * draw.standard_cauchy(shape)
-        return weights.astype(dtype), draw.uniform(0, 2 * np.pi, self.components).astype(dtype)
+        weights *= self.scale_[:, None]
+        features = examples @ weights.astype(examples.dtype)
+        if self.preprocessing == "normalize":
+            lengths = np.sqrt(np.einsum("ij,ij->i", examples, examples))
+            features /= np.where(lengths > 0, lengths, 1.0)[:, None]
+        features += (draw.uniform(0, 2 * np.pi, self.components) - self.shift_ @ weights).astype(examples.dtype)
+        np.cos(features, out=features)
+        features *= np.sqrt(2.0 / self.components)
+        return features
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -98,12 +95,13 @@ class RandomFourier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 def _scales(examples: NDArray[Any], preprocessing: Preprocessing) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return what is taken off each column, and the factor that follows; constant columns keep the factor 1."""
-    columns, dtype = examples.shape[1], examples.dtype
+    shift, width = np.zeros(examples.shape[1]), np.ones(examples.shape[1])
     if preprocessing == "minmax":
-        shift = examples.min(axis=0)
+        shift = examples.min(axis=0).astype(np.float64)
         width = examples.max(axis=0) - shift
     elif preprocessing == "standardize":
-        shift, width = examples.mean(axis=0, dtype=np.float64), examples.std(axis=0, dtype=np.float64)
-    else:
-        shift, width = np.zeros(columns), np.ones(columns)
-    return shift.astype(dtype), (1.0 / np.where(width > 0, width, 1.0)).astype(dtype)
+        shift = examples.mean(axis=0, dtype=np.float64)
+        starts = range(0, len(examples), BLOCK)
+        off = (examples[start : start + BLOCK] - shift.astype(examples.dtype) for start in starts)
+        width = np.sqrt(sum(np.einsum("ij,ij->j", part, part, dtype=np.float64) for part in off) / len(examples))
+    return shift, 1.0 / np.where(width > 0, width, 1.0)

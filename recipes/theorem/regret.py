@@ -1,0 +1,150 @@
+"""Theorem 4.1 of the FedEx paper, run: task-averaged regret over the number of tasks, beside its bound.
+
+    python recipes/theorem/regret.py [--seeds 3] [--most 100000]
+
+Tasks are m losses ``G |<x_i, w - w*_t>|`` with random unit vectors x_i: convex, G-Lipschitz, between 0 and b = G D. The
+optima w*_t lie at distance V around a centre, so that V is what equation 9 says. The distribution over step sizes moves
+by the functions that FedEx runs with. Each number of tasks is a run of its own: k and eta depend on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.plots.chart import COLOURS, Chart, Line, Points
+from lightning_fedhpo.plots.matplotlib_axes import draw
+from lightning_fedhpo.tuners.exponentiated_gradient import gradient, normalised, sampled
+
+Numbers = NDArray[np.float64]
+D, G, M, DIMENSIONS = 1.0, 1.0, 10, 2
+SIMILARITIES = (0.0, 0.1, 0.3)
+"""The values of V: the distance of tasks' optima from their mean, in diameters of the space."""
+
+
+def arms(tasks: int) -> int:
+    """Return the theorem's number of step sizes: ``k^(3/2) = (D G / b) sqrt(tau / 2 m)``, b = G D."""
+    return max(2, round((tasks / (2 * M)) ** (1 / 3)))
+
+
+def step_sizes(k: int) -> Numbers:
+    """Return ``c_j = D / (G j sqrt(m))``."""
+    return D / (G * np.arange(1, k + 1) * math.sqrt(M))
+
+
+def rate(tasks: int, k: int) -> float:
+    """Return ``eta = sqrt(log k / (k tau)) / (m b)``."""
+    return math.sqrt(math.log(k) / (k * tasks)) / (M * G * D)
+
+
+def bound(tasks: int, similarity: float) -> float:
+    """Return the supplement's bound on the expected regret of a task, before it is simplified (fifth line)."""
+    k = arms(tasks)
+    c = step_sizes(k)
+    spread = D**2 * (1 + math.log(tasks)) / tasks + similarity**2
+    return 2 * M * G * D * math.sqrt(k * math.log(k) / tasks) + float((spread / (2 * c) + c * M * G**2).min())
+
+
+def regrets(tasks: int, similarity: float, c: Numbers, generator: np.random.Generator) -> Numbers:
+    """Return each task's regret with each step size: online gradient descent from the mean of earlier optima."""
+    angles = generator.normal(size=(tasks, DIMENSIONS))
+    centre = np.full(DIMENSIONS, 0.1 * D)
+    optima = centre + similarity * angles / np.linalg.norm(angles, axis=1, keepdims=True)
+    # The server mixes with 1/t, w <- (1 - 1/t) w + 1/t w*_t, which is the mean; the first task starts at 0.
+    means = np.cumsum(optima, axis=0) / np.arange(1, tasks + 1)[:, None]
+    starts = np.concatenate([np.zeros((1, DIMENSIONS)), means[:-1]])
+    w = np.repeat(starts[:, None], len(c), axis=1)
+    total = np.zeros((tasks, len(c)))
+    for _ in range(M):
+        x = generator.normal(size=(tasks, 1, DIMENSIONS))
+        x /= np.linalg.norm(x, axis=2, keepdims=True)
+        off = ((w - optima[:, None]) * x).sum(axis=2)
+        total += G * np.abs(off)
+        w -= c[:, None] * G * np.where(off >= 0, 1.0, -1.0)[:, :, None] * x  # at the kink a subgradient is G x
+        w *= np.minimum(1.0, D / 2 / np.maximum(np.linalg.norm(w, axis=2, keepdims=True), 1e-12))
+    return total
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run over so many tasks came to, a task."""
+
+    tasks: int
+    similarity: float
+    seed: int
+    arms: int
+    regret: float
+    best_fixed: float
+    bound: float
+
+
+def run(tasks: int, similarity: float, seed: int) -> Outcome:
+    """Run FedEx with one client a round, by the theorem's step sizes, k, eta and server mixing."""
+    generator = np.random.default_rng([seed, tasks, round(1000 * similarity)])
+    k = arms(tasks)
+    table, eta = regrets(tasks, similarity, step_sizes(k), generator), rate(tasks, k)
+    z, total = normalised(np.zeros(k)), 0.0
+    for of_arms in table:
+        place = sampled(z, generator)
+        total += float(of_arms[place])
+        z = normalised(z - eta * gradient(z, [place], [of_arms[place]], [1.0], baseline=0.0))
+    fixed = float(table.mean(axis=0).min())
+    return Outcome(tasks, similarity, seed, k, total / tasks, fixed, bound(tasks, similarity))
+
+
+def slope(outcomes: Sequence[Outcome]) -> float:
+    """Return the slope of the logarithm of the regret over that of the number of tasks."""
+    x, y = (np.log([getattr(one, name) for one in outcomes]) for name in ("tasks", "regret"))
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def chart(outcomes: Sequence[Outcome]) -> Chart:
+    """Return regret, best step size in hindsight and bound over the number of tasks: means over seeds."""
+    marks: list[Line | Points] = []
+    for colour, similarity in zip(COLOURS, SIMILARITIES, strict=False):
+        ours = [one for one in outcomes if one.similarity == similarity]
+        tasks = sorted({one.tasks for one in ours})
+        curves = {
+            name: [fmean(getattr(one, name) for one in ours if one.tasks == count) for count in tasks]
+            for name in ("regret", "best_fixed", "bound")
+        }
+        marks.append(Line(tasks, curves["regret"], f"regret, V = {similarity:g} D", colour))
+        marks.append(Points(tasks, curves["regret"], colour=colour))
+        marks.append(
+            Line(tasks, curves["best_fixed"], "best fixed step size" if not similarity else "", colour, "dash")
+        )
+        marks.append(Line(tasks, curves["bound"], "bound" if not similarity else "", colour, "dot"))
+    title = "Theorem 4.1: regret of a task"
+    return Chart(title, "number of tasks", "regret", marks, x_log=True, y_log=True)
+
+
+def main() -> None:
+    """Run all numbers of tasks, and write the table and the picture beside this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=100_000, help="the largest number of tasks")
+    given = parser.parse_args()
+    counts = [round(100 * 10 ** (half / 2)) for half in range(int(2 * math.log10(given.most / 100)) + 1)]
+    outcomes = [run(n, v, seed) for v in SIMILARITIES for n in counts for seed in range(given.seeds)]
+    here = Path(__file__).parent
+    with (here / "results" / "regret.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(vars(outcomes[0])), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(vars(one) for one in outcomes)
+    draw(chart(outcomes)).figure.savefig(here / "regret.png", dpi=110)
+    for v in SIMILARITIES:
+        ours = [one for one in outcomes if one.similarity == v]
+        early, late = [one for one in ours if one.tasks <= 10_000], [one for one in ours if one.tasks >= 10_000]
+        print(f"V={v}: slope up to 10,000 tasks {slope(early):.2f}, from there on {slope(late):.2f}")
+
+
+if __name__ == "__main__":
+    main()
