@@ -78,7 +78,7 @@ class RandomFourier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         else:
             weights = self.gamma * draw.standard_cauchy(shape)
         weights *= self.scale_[:, None]
-        features = examples @ weights.astype(examples.dtype)
+        features: NDArray[np.floating[Any]] = examples @ weights.astype(examples.dtype)
         if self.preprocessing == "normalize":
             lengths = np.sqrt(np.einsum("ij,ij->i", examples, examples))
             features /= np.where(lengths > 0, lengths, 1.0)[:, None]
