@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
+from lightning_fedhpo import Choice, FederatedLoop, Float, Int, NoisyScores, SearchSpace
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, SuccessiveHalving
@@ -69,8 +69,9 @@ def searched() -> list[Any]:
 
 
 def evolved() -> list[Any]:
+    noise = NoisyScores(clients=2, bias=1.0, range=(0, 3), epsilon=2.0)
     return [
-        FederatedLoop(FedAvg(momentum=0.5), cohort=3, executor="sequential"),
+        FederatedLoop(FedAvg(momentum=0.5), cohort=3, executor="sequential", noise=noise),
         RandomSearch(space(), budget=12, max_rounds=4),
         FedPop(space(), interval=1),
     ]
