@@ -107,7 +107,6 @@ class LocalRun:
         total = done.steps + new.steps, done.examples + new.examples, done.evaluations + new.evaluations
         self.done = Done(*total, new.lr_sums)
         logged = self.local.recorder.finish()
-        self.state.adopt_replaced_buffers()
         self.logged = logged if self.logged is None else self.logged
 
     def gradient(self, split: str = "train", of: Sequence[Tensor] | None = None) -> list[Tensor]:
@@ -137,6 +136,7 @@ class LocalRun:
 
     def send(self, weights: Sequence[Tensor] | None = None) -> None:
         """Send these weights, or a copy of the module's; buffers and what stays on the client are as they are now."""
+        self.state.adopt_replaced_buffers()
         kinds = self.weights if weights is None else weights, self.state.buffers, self.state.personal
         copies = [[one.detach().clone() for one in kind] for kind in kinds]
         self.sent = copies[0], copies[1], copies[2]
