@@ -139,12 +139,12 @@ class Session:
     def scored(
         self, arm: Arm, results: Sequence[ClientResult], on_server: Mapping[str, float], number: int
     ) -> tuple[float, Sequence[ClientResult], dict[str, Any]]:
-        """Return an arm's score, the results that its tuner sees, and the columns of the history that go with them."""
+        """Return an arm's score, the results that its tuner sees, and the exact score where it is not."""
         options, tuner = self.options, self.tuner_of(arm)
         at_server = options.target == "server"
         exact = on_server[str(options.monitor)] if at_server else round_score(results, options.target)
         if options.noise is None:
-            return exact, [result for result in results if result.finite], self.in_force(arm)
+            return exact, [result for result in results if result.finite], {}
         of_arm = "score_before" if options.target == "global" else "score_after"
         before = tuner.needs_before or options.target == "global"
         # A client with several jobs would count several times in a mean: each of its scores gets its own noise.
@@ -153,7 +153,7 @@ class Session:
         draw = seeding.rng(options.seed, seeding.SCORES, number, arm.index)
         seen = options.noise.release(results, of_arm, of_clients, options.sign, draw)
         self.records.count_releases(options.noise, arm, seen.clients)
-        return exact if at_server else seen.score, seen.results, {"score_exact": exact, **self.in_force(arm)}
+        return exact if at_server else seen.score, seen.results, {"score_exact": exact}
 
     # ------------------------------------------------------------------ from fit to fit
 
