@@ -50,6 +50,11 @@ class NoLoss(ToyModule):
         return {"accuracy": super().training_step(batch, batch_idx)}
 
 
+class NoReturn(ToyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+
+
 class NoOptimizer(ToyModule):
     def configure_optimizers(self) -> None:  # type: ignore[override]
         return None
@@ -196,6 +201,11 @@ def test_a_mistake_is_told_before_the_first_round(make: Callable[[], Any], said:
 def test_a_score_that_is_better_when_larger_is_not_to_be_minimised() -> None:
     with pytest.warns(UserWarning, match="acc is better when larger: set mode='max'"):
         FederatedLoop(monitor="val_acc")
+
+
+def test_a_step_that_forgets_its_loss_trains_nothing() -> None:
+    with pytest.warns(UserWarning, match="left every weight as it was: `training_step` must return its loss"):
+        fit(1, module=NoReturn())
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec:FutureWarning")

@@ -28,12 +28,17 @@ class ClientError(RuntimeError):
 
 
 class Trial:
-    """Trains one client for a few steps, always from the same start with the same randomness."""
+    """Trains one client for a few steps, always from the same start with the same randomness.
+
+    Attributes:
+        moved: Whether any training has changed a weight so far.
+    """
 
     def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
         self._executor, self._options, self._monitor = session.sequential, session.options, session.monitor
         self._start, self._longest = start, longest
         self._client = 0
+        self.moved = False
 
     def choose(self, clients: Sequence[int], config: Config) -> list[str]:
         """Take the first client that is fit for trials, or the last; return the untrained tensors it changed.
@@ -88,6 +93,10 @@ class Trial:
                     f"{dict(config)}: {type(error).__name__}: {error}"
                 ) from error
             check_logged(scores, monitor)
+            state = [(name, tensor) for name, tensor, trainable in named_state(module) if trainable]
+            self.moved = self.moved or any(
+                self._known(*one) and not equal(one[1], self._start[one[0]]) for one in state
+            )
             weights = [tensor.detach().clone() for tensor in (run.sent or [executor.state.weights])[0]]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)

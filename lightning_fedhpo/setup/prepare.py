@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from lightning_fedhpo import _lightning as private
@@ -77,6 +78,11 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
             _check_effects(tuning, binding, trial, algorithm, state.weights)
     finally:
         binding.restore()
+    if training and module.automatic_optimization and not trial.moved:
+        rank_zero_warn(
+            "a client's training left every weight as it was: `training_step` must return its loss, "
+            "and an optimizer must have the weights."
+        )
     changed = list(known.get("moving", changed))
     state = module_state(module, algorithm.local, changed, options.seed, training)
     sequential.state = state
