@@ -78,6 +78,7 @@ def test_what_does_not_change_the_run_may_differ(saved: Path) -> None:
     assert fed.result.ledger["rounds"] == 3
 
 
+@pytest.mark.filterwarnings("ignore:a client.s training left every weight")
 def test_a_difference_goes_on_with_a_warning_where_that_is_wished(saved: Path) -> None:
     """The new rate is in force: a rate of zero moves nothing any more."""
     before = torch.load(saved, weights_only=True)["state_dict"]
