@@ -127,8 +127,8 @@ def load(source: Source) -> RunData:
     folder = Path(source)
     if not (folder / "summary.json").is_file():
         raise FileNotFoundError(
-            f"a run's folder has a summary.json, and {folder} has none. A run that has not ended goes on by "
-            "`fedhpo ckpt_path=<its checkpoint>`; of a sweep's folder take one run, or plots.error_by_budget."
+            f"the folder of a finished run has a summary.json, and {folder} has none. An interrupted run goes on by "
+            "`fedhpo ckpt_path=<its checkpoint>`. `fedhpo-report` and plots.error_by_budget take a sweep's folder."
         )
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))

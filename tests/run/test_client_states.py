@@ -22,7 +22,9 @@ def test_the_oldest_go_to_files(tmp_path: Path) -> None:
     states = ClientStates(Spill(tmp_path, limit=2 * 1024))
     for client in (5, 6, 7):
         states.update(client, state(client))
+    assert list(states.state_dict()["files"]) == [5]
     states.update(6, {"more": [torch.zeros(1)]})
+    assert list(states.state_dict()["files"]) == [5, 7]
     assert sorted(states) == [5, 6, 7] and len(list(tmp_path.rglob("*.pt"))) == 2
     assert states.nbytes <= 2 * 1024
     assert [states[client]["own"][0][0].item() for client in (5, 6, 7)] == [5, 6, 7]
