@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor, distributed
 
 from lightning_fedhpo.processes.members import rank, world
+
+_PACKET = 1 << 15
+"""Values of at most so many bytes take a single collective call, which is what most rounds need."""
+_HEAD = 8
 
 
 class LostProcessError(RuntimeError):
@@ -50,9 +55,7 @@ def gather(value: Any, at: str) -> list[Any]:
     """
     if world() == 1:
         return [value]
-    said: list[Any] = [None] * world()
-    with meeting():
-        distributed.all_gather_object(said, (at, value))
+    said = [pickle.loads(one) for one in _gather_bytes(pickle.dumps((at, value)))]
     if any(place != at for place, _ in said):
         raise ApartError(
             f"the processes of this run are no longer at the same place: this one is at {at}, another one is not. "
@@ -62,6 +65,26 @@ def gather(value: Any, at: str) -> list[Any]:
     values = [one for _, one in said]
     values[rank()] = value
     return values
+
+
+def _gather_bytes(own: bytes) -> list[bytes]:
+    """Return every process's bytes: one packet with the length in front, and a second if one does not fit."""
+    head = len(own).to_bytes(_HEAD, "big")
+    packets = _gather_packets(head + own[:_PACKET], _HEAD + _PACKET)
+    lengths = [int.from_bytes(packet[:_HEAD], "big") for packet in packets]
+    if max(lengths) > _PACKET:
+        rest = _gather_packets(own[_PACKET:], max(lengths) - _PACKET)
+        packets = [first + more for first, more in zip(packets, rest, strict=True)]
+    return [packet[_HEAD : _HEAD + length] for packet, length in zip(packets, lengths, strict=True)]
+
+
+def _gather_packets(own: bytes, size: int) -> list[bytes]:
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    sent = torch.frombuffer(bytearray(own.ljust(size, b"\0")), dtype=torch.uint8).to(device)
+    received = [torch.empty_like(sent) for _ in range(world())]
+    with meeting():
+        distributed.all_gather(received, sent)
+    return [one.cpu().numpy().tobytes() for one in received]
 
 
 @torch.no_grad()
