@@ -22,7 +22,7 @@ from lightning_fedhpo.run.folders import make_folder, path_of
 
 
 class RunFolder(HydraCallback):
-    """Report in one line that a run's folder cannot be made or gone on in. Hydra would show a traceback."""
+    """Report in one line that a run's folder cannot be made or gone on in, where Hydra would show a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a run."""
@@ -31,6 +31,11 @@ class RunFolder(HydraCallback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a sweep."""
         self._check("hydra.sweep.dir", config)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Say what shows a sweep's runs together."""
+        if processes.is_first():
+            print(f"Compare the runs: fedhpo-compare {OmegaConf.select(config, 'hydra.sweep.dir')}")
 
     def _check(self, name: str, config: DictConfig) -> None:
         try:
