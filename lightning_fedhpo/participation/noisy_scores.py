@@ -1,8 +1,9 @@
 """Scores of a part of the cohort, biased and private: what search and tuner see of a round, if not all of it.
 
 Kuo et al., "On Noisy Evaluation in Federated Hyperparameter Tuning", MLSys 2023 (https://arxiv.org/abs/2212.08930).
-They spread a total epsilon over a planned number of evaluations. Here epsilon is that of one release, the total goes on
-the ledger, and the noise may be Gaussian.
+The bias is that of their program (https://github.com/imkevinkuo/noisy-eval-in-fl). They spread a total epsilon over a
+planned number of evaluations, and clip noisy scores, too. Here epsilon is that of one release, the total goes on the
+ledger, and the noise may be Gaussian.
 """
 
 from __future__ import annotations
