@@ -131,7 +131,8 @@ comma := ,
 $(OLDEST)/.installed: $(SETUP_FILES) constraints-oldest.txt
 	$(call make_venv,$(OLDEST))
 	$(call lay_over,constraints-oldest.txt,$(OLDEST))
-	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[report$(comma)joblib$(comma)bayes]" build pytest pytest-cov pytest-xdist)
+	$(call install,$(OLDEST),$(OLDEST)/constraints.txt,-e ".[report$(comma)joblib$(comma)bayes$(comma)features]" \
+		build optuna-integration pandas pytest pytest-cov pytest-xdist)
 	@touch $@
 
 # torch comes first and alone: what the other packages ask for must find it there.

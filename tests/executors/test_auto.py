@@ -48,7 +48,7 @@ def test_a_module_without_a_matrix_product_runs_side_by_side_by_default() -> Non
 
 
 def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="lightning.pytorch"):
         fed = run("auto", Net())
     said = [record.message for record in caplog.records if record.message.startswith("executor: ")]
     assert said == [f"executor: {fed.choice}."]
