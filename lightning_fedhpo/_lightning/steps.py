@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
@@ -18,9 +18,6 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 
 from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.data.federation import FederatedData
 
 
 def step_function(module: LightningModule, name: str) -> Callable[[Any, int], Any]:
@@ -120,8 +117,13 @@ def evaluating(trainer: AnyTrainer, stage: str) -> Iterator[None]:
         yield
 
 
-def batch_transfer(trainer: AnyTrainer, module: LightningModule, data: FederatedData) -> Callable[[Any], Any] | None:
-    """Return what moves a batch to where the module is, or None where it is there already."""
+def batch_transfer(
+    trainer: AnyTrainer, module: LightningModule, data: LightningDataModule | LightningModule
+) -> Callable[[Any], Any] | None:
+    """Return what moves a batch to where the module is, or None where it is there already.
+
+    ``data`` is who may have hooks for batches beside the module.
+    """
     hooks = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
     precision = trainer.precision_plugin
     overridden = any(is_overridden(hook, owner) for hook in hooks for owner in (module, data))

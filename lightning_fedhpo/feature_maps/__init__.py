@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lightning_fedhpo.feature_maps.feature_map_weights import FeatureMapWeights
+
 if TYPE_CHECKING:
     from lightning_fedhpo.feature_maps.bag_of_ngrams import BagOfNGrams
     from lightning_fedhpo.feature_maps.corpus import Corpus
@@ -20,7 +22,15 @@ _FILES = {
 }
 """What needs scikit-learn, by the file that has it."""
 
-__all__ = ["BagOfNGrams", "Corpus", "RandomFourier", "SharedFeatureMaps", "bag_maps", "fourier_maps"]
+__all__ = [
+    "BagOfNGrams",
+    "Corpus",
+    "FeatureMapWeights",
+    "RandomFourier",
+    "SharedFeatureMaps",
+    "bag_maps",
+    "fourier_maps",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,7 @@
-"""The search for a feature map: mixtures of maps, one model for all of them, and what is done with their scores.
+"""The search for a feature map: mixtures of maps, and one model for all of them.
 
-"Weight Sharing for Hyperparameter Optimization beyond Neural Architecture Search", 2020, section 3.1. Deviations: maps
-are scored by the model's score (accuracy, R^2) rather than by its loss, unless a loss is asked for; the exponentiated
-step is FedEx's aggressive one on the scores less their mean, and so does not depend on their scale.
+"Weight Sharing for Hyperparameter Optimization beyond Neural Architecture Search", 2020, section 3.1. Deviation: maps
+are scored by the model's score (accuracy, R^2) rather than by its loss, unless a loss is asked for.
 """
 
 from __future__ import annotations
@@ -17,34 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 from sklearn.base import clone
 
+from lightning_fedhpo.feature_maps.map_steps import STEPS, Numbers, exponentiated, halved
 from lightning_fedhpo.tuners.exponentiated_gradient import Distribution
-
-STEPS = 5
-"""Exponentiated gradient is stopped after so many fits (section 3.2)."""
-Numbers = NDArray[np.float64]
-
-
-def halved(probabilities: Numbers, scores: Numbers) -> Numbers:
-    """Return even probabilities of the better half of the maps that had one; of equal scores the earlier map stays.
-
-    >>> halved(np.array([0.25, 0.25, 0.25, 0.25]), np.array([0.1, 0.7, 0.3, 0.2])).tolist()
-    [0.0, 0.5, 0.5, 0.0]
-    """
-    alive = np.flatnonzero(probabilities)
-    kept = alive[np.argsort(-scores[alive], kind="stable")[: math.ceil(len(alive) / 2)]]
-    after = np.zeros(len(probabilities))
-    after[kept] = 1 / len(kept)
-    return after
-
-
-def exponentiated(belief: Distribution, scores: Numbers) -> Numbers:
-    """Take a step of exponentiated gradient towards higher scores, and return the probabilities.
-
-    >>> exponentiated(Distribution.uniform(2), np.array([0.9, 0.7])).round(3).tolist()
-    [0.913, 0.087]
-    """
-    belief.update(scores.mean() - scores, "aggressive")
-    return np.exp(belief.z)
 
 
 def rows(examples: Any, places: NDArray[np.intp]) -> Any:

@@ -26,6 +26,8 @@ _CALLBACKS = {
     "WeightAveraging": _AVERAGES,  # not in every Lightning
     "ModelPruning": "it prunes in place of the aggregation; prune the model that `fit` leaves in the module",
     "LearningRateFinder": "it trains outside of the federation; tune `lr` with a search space",
+    "FeatureMapWeights": "it chooses a map of one training set's examples by one validation set; choose it without a "
+    "FederatedLoop, and give clients their examples under the best map",
     "BatchSizeFinder": "it trains outside of the federation; tune `batch_size` with a search space",
 }
 
