@@ -16,12 +16,13 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.hub import read_hub
 from lightning_fedhpo.data.image_files import read_image_files
 from lightning_fedhpo.run.table import Table
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lightning_fedhpo.feature_maps.shared_feature_maps import Method
 
 METHODS: tuple[Method, ...] = ("random", "halving", "exponentiated")
+"""The sweep comes first: it tells the maps' places."""
 SHARES = {"cifar10": (0.8, 0.2), "imdb": (0.5, 0.25)}
 """What trains and what validates; the rest of the examples is tested."""
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
@@ -47,9 +49,17 @@ def reviews(path: Path | None) -> tuple[Any, Any]:
 
     if path is None:
         raise ValueError('reviews are read from a file of lines such as {"text": "...", "label": 1}: give --path.')
+    texts, labels = [], []
     with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    return Corpus([one["text"] for one in found]), np.array([one["label"] for one in found])
+        for number, line in enumerate(lines, start=1):
+            try:
+                one = json.loads(line)
+                texts.append(one["text"])
+                labels.append(one["label"])
+            except (ValueError, KeyError, TypeError) as error:
+                rule = 'each line must be such as {"text": "...", "label": 1}'
+                raise ValueError(f"{rule}: line {number} of {path} is {shown(line)}.") from error
+    return Corpus(texts), np.array(labels)
 
 
 def count_first(corpus: Any, bags: Sequence[Any]) -> None:
@@ -64,7 +74,10 @@ def count_first(corpus: Any, bags: Sequence[Any]) -> None:
 def compared(
     name: str, examples: Any, labels: Any, maps: int, bins: int, seed: int, methods: Sequence[Method]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each method: its fits, seconds and accuracies, and its map's place in the sweep."""
+    """Yield a row for each method: its fits, seconds by the clock and of the processor, accuracies, and place.
+
+    The place is its map's among all maps, by validation accuracy of a model of their own: the sweep tells it.
+    """
     from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
     from lightning_fedhpo.feature_maps import SharedFeatureMaps, bag_maps, fourier_maps
@@ -77,9 +90,10 @@ def compared(
     if name == "imdb":
         count_first(examples, drawn)
     alone: Any = None
-    for method in methods:
-        search = SharedFeatureMaps(drawn, method, model, random_state=seed)
+    for method in (one for one in METHODS if one in methods):
+        search, began = SharedFeatureMaps(drawn, method, model, random_state=seed), process_time()
         search.fit(examples[train], labels[train], validation=(examples[valid], labels[valid]))
+        processor = process_time() - began
         if method == "random":
             alone = np.nanmax([step["scores"] for step in search.history_], axis=0)
         yield {
@@ -90,6 +104,7 @@ def compared(
             "method": method,
             "fits": len(search.history_),
             "seconds": round(search.seconds_, 1),
+            "processor": round(processor, 1),
             "validation": search.score(examples[valid], labels[valid]),
             "test": search.score(examples[test], labels[test]) if len(test) else None,
             "place": None if alone is None else 1 + int((alone > alone[search.best_index_]).sum()),
@@ -103,7 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("data", choices=sorted(SHARES))
     parser.add_argument("--path", type=Path, help="images: as for data=cifar10, by default the hub; reviews: .jsonl")
     parser.add_argument("--maps", type=int, default=64, help="how many maps are drawn")
-    parser.add_argument("--bins", type=int, nargs="+", default=[256], help="numbers of features, one after another")
+    parser.add_argument(
+        "--bins", type=int, nargs="+", default=[256], help="numbers of features: powers of two for reviews"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--csv", type=Path, help="write the table here, after every search")
@@ -111,14 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Table()
     try:
         examples, labels = (images if given.data == "cifar10" else reviews)(given.path)
-        for bins in given.bins:
-            for seed in given.seeds:
+        for seed in given.seeds:
+            for bins in given.bins:
                 for row in compared(given.data, examples, labels, given.maps, bins, seed, given.methods):
                     table.append(row)
                     print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
                     if given.csv:
                         table.to_csv(given.csv)
-    except (ModuleNotFoundError, OSError, ValueError, KeyError) as error:
+    except (ModuleNotFoundError, OSError, EOFError, lzma.LZMAError, ValueError) as error:
         print(f"fedhpo-features: {error}", file=sys.stderr)
         return 1
     print(f"Peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB")

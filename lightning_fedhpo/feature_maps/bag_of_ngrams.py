@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,31 +20,36 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.feature_maps.corpus import HASHES, TOKENIZERS, Corpus, binned, ngram_counts
+from lightning_fedhpo.feature_maps.corpus import HASHES, TOKENIZERS, Corpus, binned, check_texts, ngram_counts
 
 Weights = Literal["naive-bayes", "inverse-frequency", "none"]
 Normalisation = Literal["none", "l2", "tokens"]
+Sums: TypeAlias = NDArray[np.float64]
+"""The sum of each bin's counts."""
 
 
-def naive_bayes_weights(counts: csr_matrix, positive: NDArray[np.bool_], smoothing: float) -> NDArray[np.float64]:
-    """Return ``log((p / |p|_1) / (q / |q|_1))``, p and q the smoothed sums over either class.
+def check_bins(bins: int) -> None:
+    """Refuse a number of bins that is not a power of two."""
+    if whole("bins", bins, high=HASHES).bit_count() != 1:
+        raise ValueError(f"`bins` must be a power of two, got {bins}: take {1 << bins.bit_length()}.")
 
-    >>> counts = csr_matrix([[2.0, 0.0], [0.0, 1.0]])
-    >>> naive_bayes_weights(counts, np.array([True, False]), smoothing=1.0).round(4).tolist()
+
+def naive_bayes_weights(positive: Sums, negative: Sums, smoothing: float) -> Sums:
+    """Return ``log((p / |p|_1) / (q / |q|_1))``, p and q the smoothed sums of counts over either class.
+
+    >>> naive_bayes_weights(np.array([2.0, 0.0]), np.array([0.0, 1.0]), smoothing=1.0).round(4).tolist()
     [0.8109, -0.9808]
     """
-    p = smoothing + _sums(counts[positive])
-    q = smoothing + _sums(counts[~positive])
+    p, q = smoothing + positive, smoothing + negative
     return np.log(p / p.sum()) - np.log(q / q.sum())  # type: ignore[no-any-return]  # numpy's operators are
 
 
-def inverse_frequency_weights(counts: csr_matrix, smoothing: float) -> NDArray[np.float64]:
+def inverse_frequency_weights(sums: Sums, smoothing: float) -> Sums:
     """Return ``a / (a + f)``, f the share of a feature in all counts.
 
-    >>> inverse_frequency_weights(csr_matrix([[3.0, 1.0]]), smoothing=0.25).tolist()
+    >>> inverse_frequency_weights(np.array([3.0, 1.0]), smoothing=0.25).tolist()
     [0.25, 0.5]
     """
-    sums = _sums(counts)
     return smoothing / (smoothing + sums / max(sums.sum(), 1.0))  # type: ignore[no-any-return]
 
 
@@ -94,7 +99,7 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
     def fit(self, X: Sequence[str] | Corpus, y: Any = None) -> BagOfNGrams:  # noqa: N803 - scikit-learn's name
         """Compute the feature weights from training texts."""
         self._check()
-        counts = self._counts(X)[0]
+        counts = [self._counts(X)[0]] if self.binarize else self._orders(X)
         if self.weights == "naive-bayes":
             classes: Any = np.unique(y) if y is not None else []
             if len(classes) != 2:
@@ -102,9 +107,11 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
                     f"naive-Bayes weights need labels of two classes, got {len(classes)} classes: take "
                     '`weights="inverse-frequency"`.'
                 )
-            of_bins = naive_bayes_weights(counts, np.asarray(y) == classes[1], self.smoothing)
+            positive = np.asarray(y) == classes[1]
+            p, q = (self._sums([one[part] for one in counts]) for part in (positive, ~positive))
+            of_bins = naive_bayes_weights(p, q, self.smoothing)
         elif self.weights == "inverse-frequency":
-            of_bins = inverse_frequency_weights(counts, self.smoothing)
+            of_bins = inverse_frequency_weights(self._sums(counts), self.smoothing)
         else:
             of_bins = np.ones(self.bins)
         self.weights_ = of_bins.astype(np.float32)
@@ -121,27 +128,31 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
             features = diags(1.0 / np.where(lengths > 0, lengths, 1.0).astype(np.float32)).dot(features).tocsr()
         return features
 
+    def _orders(self, texts: Sequence[str] | Corpus) -> list[csr_matrix]:
+        """Return the counts of each order's n-grams, not in bins yet."""
+        kind = self.tokenizer, self.stop_words, self.lowercase
+        if isinstance(texts, Corpus):
+            return [texts.counts(order, *kind) for order in range(1, self.n + 1)]
+        return [ngram_counts(check_texts(texts), order, *kind) for order in range(1, self.n + 1)]
+
     def _counts(self, texts: Sequence[str] | Corpus) -> tuple[csr_matrix, NDArray[Any]]:
         """Return the counts by bin, and each text's number of tokens."""
-        every = texts.texts if isinstance(texts, Corpus) else texts
-        if isinstance(every, str) or not all(isinstance(text, str) for text in every):
-            raise ValueError("a bag of n-grams takes a sequence of texts, one for each example.")
-        kind = self.tokenizer, self.stop_words, self.lowercase
-        orders = [
-            texts.counts(order, *kind) if isinstance(texts, Corpus) else ngram_counts(texts, order, *kind)
-            for order in range(1, self.n + 1)
-        ]
+        orders = self._orders(texts)
         counts = reduce(add, (binned(one, self.bins) for one in orders))
         if self.binarize:
             counts.data[:] = 1.0
         return counts, orders[0].sum(axis=1).A1
 
+    def _sums(self, orders: Sequence[csr_matrix]) -> Sums:
+        """Return the sum of each bin, without a matrix by bins: to build one takes ten times as long."""
+        sums = (np.bincount(one.indices & (self.bins - 1), one.data, self.bins) for one in orders)
+        return reduce(add, sums).astype(np.float64)
+
     def _check(self) -> None:
         check_kinds(BagOfNGrams, self.get_params())
         whole("n", self.n)
         number("smoothing", self.smoothing, above=0)
-        if whole("bins", self.bins, high=HASHES).bit_count() != 1:
-            raise ValueError(f"`bins` must be a power of two, got {self.bins}: take {1 << self.bins.bit_length()}.")
+        check_bins(self.bins)
         if isinstance(self.tokenizer, str) and self.tokenizer not in TOKENIZERS:
             raise ValueError(
                 f"`tokenizer` must be one of {', '.join(TOKENIZERS)} or a function, got {self.tokenizer!r}."
@@ -152,8 +163,3 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.target_tags.required = self.weights == "naive-bayes"
         return tags
-
-
-def _sums(counts: csr_matrix) -> NDArray[np.float64]:
-    """Return the sum of each column, without a second matrix."""
-    return np.bincount(counts.indices, counts.data, counts.shape[1]).astype(np.float64)

@@ -46,6 +46,13 @@ def ngrams(words: Sequence[str], order: int) -> list[str]:
     return list(map(" ".join, zip(*(words[start:] for start in range(order)), strict=False)))
 
 
+def check_texts(texts: Any) -> list[str]:
+    """Return texts as a list, or raise if they are none."""
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a bag of n-grams takes a sequence of texts, one for each example.")
+    return list(texts)
+
+
 def ngram_counts(
     texts: Iterable[str], order: int, tokenizer: str | Tokenizer, stop_words: bool, lowercase: bool
 ) -> csr_matrix:
@@ -84,7 +91,7 @@ class Corpus:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = list(texts)
+        self.texts = check_texts(texts)
         self._rows: Any = slice(None)
         self._counted: dict[tuple[Any, ...], csr_matrix] = {}
         self.shape = (len(self.texts),)

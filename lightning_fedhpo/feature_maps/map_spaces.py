@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import whole
-from lightning_fedhpo.feature_maps.bag_of_ngrams import BagOfNGrams
+from lightning_fedhpo.feature_maps.bag_of_ngrams import BagOfNGrams, check_bins
 from lightning_fedhpo.feature_maps.random_fourier import RandomFourier
 from lightning_fedhpo.space import Choice, Float, Int, SearchSpace
 
@@ -41,6 +41,7 @@ def fourier_maps(count: int, components: int = 256, seed: int = 0) -> list[Rando
     >>> [(one.kernel, one.preprocessing) for one in fourier_maps(2)]
     [('laplace', 'none'), ('laplace', 'none')]
     """
+    whole("components", components)
     return [RandomFourier(components, random_state=seed, **config) for config in _drawn(FOURIER, count, seed)]
 
 
@@ -50,6 +51,7 @@ def bag_maps(count: int, bins: int = 2**20, seed: int = 0) -> list[BagOfNGrams]:
     >>> [(one.n, one.weights) for one in bag_maps(2)]
     [(3, 'naive-bayes'), (2, 'inverse-frequency')]
     """
+    check_bins(bins)
     return [BagOfNGrams(bins, **config) for config in _drawn(BAGS, count, seed)]
 
 
