@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
-from lightning_fedhpo.algorithms import FedAvg, FedOpt, FedProx
+from lightning_fedhpo.algorithms import MAML, Ditto, FedAvg, FedDyn, FedOpt, FedPA, FedProx, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_tensors
@@ -151,11 +151,32 @@ SEARCHES: dict[str, Case] = {
 }
 """Several arms or phases."""
 CASES = METHODS | SEARCHES
+KEEP: dict[str, Callable[[], Any]] = {
+    "scaffold": lambda: Scaffold(momentum=0.5),
+    "scaffold, first option": lambda: Scaffold(option=1, local="batchnorm"),
+    "feddyn": lambda: FedDyn(alpha=0.1, momentum=0.5),
+    "ditto": lambda: Ditto(local="net.4.*"),
+    "fedpa": lambda: FedPA(start_round=2, momentum=0.5),
+    "maml": lambda: MAML(first_order=False, momentum=0.5),
+    "batchnorm": lambda: FedAvg(local="batchnorm", momentum=0.9),
+}
+"""Methods with a state on clients, with a server state, or with another training from some round on."""
+CHOOSERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "alone": ((), {"epochs": 2}),
+    "fedpop": ((lambda: RandomSearch(SPACE, budget=12, max_rounds=4), lambda: FedPop(SPACE, interval=1)), {}),
+    "fedex": ((_halving, _fedex), {"rounds": 10}),
+}
+KILLED: dict[str, Case] = {
+    f"{method}, {chooser}": _case(Stateful, *callbacks, algorithm=KEEP[method], client_memory=0.0004, **options)
+    for method in KEEP
+    for chooser, (callbacks, options) in CHOOSERS.items()
+} | {"scaffold, side by side": _case(_dropping, algorithm=KEEP["scaffold"], client_memory=0.0004, **SIDE_BY_SIDE)}
+"""What is killed: memory has room for the state of one client, or the batch norms of four; others lie in files."""
 
 
 def run(name: str, *extra: Any, rounds: int = 0, path: Any = None, **trainer: Any) -> tuple[FederatedLoop, Any, Any]:
     """Run a case, up to a number of rounds if one is given; return loop, Trainer and module."""
-    case = CASES[name]
+    case = (CASES | KILLED)[name]
     callbacks = [make() for make in case.callbacks]
     options = {"algorithm": case.algorithm(), **case.options, "module": case.module(), "trainer": trainer, "path": path}
     return fit(rounds or case.rounds, *callbacks, *extra, **options)
@@ -163,9 +184,13 @@ def run(name: str, *extra: Any, rounds: int = 0, path: Any = None, **trainer: An
 
 def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
     """Return all that a run ends with, as plain objects that compare bit for bit."""
+    state = fed.state_dict()
+    for arm in state["population"]["arms"]:
+        arm["client_state"]["files"] = list(arm["client_state"]["files"])  # whose names are drawn anew in each process
     return {
         "module": plain(dict(module.state_dict())),
-        "state": plain(fed.state_dict()),
+        "state": plain(state),
+        "clients": [plain(dict(arm.client_state)) for arm in fed.arms],
         "history": repr(fed.result.history.to_dict()),
         "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,

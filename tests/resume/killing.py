@@ -1,51 +1,78 @@
-"""A run that is killed as by a power cut and resumed, each time in a process of its own.
+"""Runs that are killed as by a power cut and resumed, each time in a process of its own.
 
-``python -m tests.resume.killing <folder>`` forks before anything is computed: a fork of busy threads would hang.
+``OMP_NUM_THREADS=1 python -m tests.resume.killing <folder> <seed> <case> ...`` forks, which with threads at work
+would hang. A case is killed twice, each time where it draws: before a client's job, or in the middle of a file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
+import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import wandb
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import WandbLogger
 
+from lightning_fedhpo.run.checkpoint_file import newest
 from tests.resume.cases import outcome, run
 
-CASE = "halving, fedex"
+LOGGED = "halving, fedex"
+"""The case with W&B."""
 
 
-class Killed(Callback):
-    """Kills the process before its fortieth job, inside a round."""
+class Events(Callback):
+    """Counts a process's jobs and files, and kills it at one of them; of a file one half is written then."""
 
-    left = 40
+    def __init__(self, last: int | None) -> None:
+        self.count, self.last = 0, last
 
-    def on_train_batch_start(self, *arguments: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
+    def _kill(self, before: Callable[[], Any] = lambda: None) -> None:
+        self.count += 1
+        if self.last is not None and self.count > self.last:
+            before()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        self._kill()
 
-def fit(folder: Path, *callbacks: Any, resume: bool = False) -> None:
-    """Run the case, save every round, and write the outcome down."""
-    keep = ModelCheckpoint(folder, "any", save_last=True)
-    logger = WandbLogger(save_dir=folder, project="tests", offline=True)
-    path = folder / "last.ckpt" if resume else None
-    found = outcome(*run(CASE, keep, *callbacks, path=path, logger=logger))
+    def setup(self, *arguments: Any, **options: Any) -> None:
+        save = torch.save
+
+        def watched(what: Any, file: Any) -> None:
+            save(what, file)
+            file.flush()
+            self._kill(lambda: file.truncate(file.tell() // 2))
+
+        torch.save = watched  # the process ends with the run
+
+
+def fit(case: str, folder: Path, last: int | None = None) -> None:
+    """Run a case, or go on with it from its newest checkpoint, and write the outcome down."""
+    logger = WandbLogger(save_dir=folder, project="tests", offline=True) if case == LOGGED else False
+    every = [
+        ModelCheckpoint(folder, name, enable_version_counter=False, **options)
+        for name, options in (("round", {"every_n_epochs": 1}), ("steps", {"every_n_train_steps": 2}))
+    ]
+    events = Events(last)
+    path = newest(folder.glob("*.ckpt"))
+    found = outcome(*run(case, *every, events, path=path, logger=logger, default_root_dir=folder))
     (folder / "outcome.json").write_text(json.dumps(found))
+    (folder / "events.json").write_text(json.dumps(events.count))
     wandb.finish()
 
 
 def in_a_process(*arguments: Any, **options: Any) -> int:
-    """Run the case in a process of its own; return how it ended."""
+    """Run a case in a process of its own; return how it ended."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -53,15 +80,28 @@ def in_a_process(*arguments: Any, **options: Any) -> int:
     try:
         fit(*arguments, **options)
         code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
 
+def killed(case: str, folder: Path, seed: str) -> None:
+    """Run a case as a whole, and killed twice."""
+    whole, draw = folder / "whole", random.Random(f"{seed} {case}")
+    whole.mkdir(parents=True)
+    assert in_a_process(case, whole) == 0
+    left = json.loads((whole / "events.json").read_text())
+    for _ in range(2):
+        last = draw.randrange(left)
+        print(f"{case}: killed at {last} of {left}", flush=True)
+        assert in_a_process(case, folder, last) == -signal.SIGKILL
+        left -= last
+    assert not (folder / "outcome.json").exists()
+    assert in_a_process(case, folder) == 0
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    place = Path(sys.argv[1])
-    (place / "whole").mkdir()
-    assert in_a_process(place / "whole") == 0
-    assert in_a_process(place, Killed()) == -signal.SIGKILL
-    assert not (place / "outcome.json").exists()
-    assert in_a_process(place, resume=True) == 0
+    for name in sys.argv[3:]:
+        killed(name, Path(sys.argv[1]) / name, sys.argv[2])
