@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_fedhpo import Choice, FederatedLoop, Float, Int, NoisyScores, SearchSpace
+from lightning_fedhpo import AvailableClients, Choice, Devices, FederatedLoop, Float, Int, NoisyScores, SearchSpace
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune
 from tests.fits import fit
-from tests.resume.cases import Manual, Stateful
+from tests.resume.cases import KEEP, Manual, Stateful
 
 
 class Metrics(ToyModule):
@@ -99,12 +100,47 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
 }
 
 
+def unreliable(method: str) -> list[Any]:
+    """Return a run of which clients drop out, whose states lie in files, and whose scores are noisy."""
+    return plain(
+        algorithm=KEEP[method](), cohort=4, epochs=2, client_memory=0.0004, clients=AvailableClients(0.8),
+        devices=Devices(dropout=0.2, spread=0.5, over_selection=1.3),
+        noise=NoisyScores(clients=2, range=(0, 3), epsilon=2.0),
+    )()  # fmt: skip
+
+
+def chosen(method: str, made: Callable[[], list[Any]]) -> list[Any]:
+    """Return a run with search and tuner, whose states of clients lie in files."""
+    loop = FederatedLoop(KEEP[method](), cohort=3, executor="sequential", client_memory=0.0004)
+    return [loop, *made()[1:]]
+
+
+METHODS: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] = {
+    **{method: (Stateful, partial(unreliable, method)) for method in KEEP},
+    "scaffold, fedpop": (Stateful, partial(chosen, "scaffold", evolved)),
+    "ditto, fedex": (Stateful, partial(chosen, "ditto", searched)),
+}
+"""Every method with a state of its own."""
+
+
 def run(name: str, folder: Path, rounds: int = 4, path: Any = None, **options: Any) -> dict[str, Any]:
     """Run a case, with callbacks that wait for each other, and return all that it ends with."""
-    module, (fed, *others) = CASES[name][0](), CASES[name][1]()
+    of, loop = (CASES | METHODS)[name]
+    module, (fed, *others) = of(), loop()
     keep = ModelCheckpoint(folder, "{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=2, save_last=True)
     watch = EarlyStopping("val_loss", patience=99)
-    return outcome(*fit(rounds, *others, keep, watch, fed=fed, module=module, path=path, trainer=options))
+    return outcome(
+        *fit(
+            rounds,
+            *others,
+            keep,
+            watch,
+            fed=fed,
+            module=module,
+            path=path,
+            trainer={"default_root_dir": folder, **options},
+        )
+    )
 
 
 def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
@@ -117,7 +153,13 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
         "best": fed.result.best,
         "arms": fed.result.arms,
         "tested": {**tested, "clients": tested.clients.to_dict()},
-        "personal": {one: [t.tolist() for t in kept["local"]] for one, kept in fed.arms.best.client_state.items()},
+        "clients": [
+            {
+                one: {name: [t.tolist() for t in kept] for name, kept in state.items()}
+                for one, state in arm.client_state.items()
+            }
+            for arm in fed.arms
+        ],
         "progress": [trainer.current_epoch, trainer.global_step],
     }
 

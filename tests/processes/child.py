@@ -1,4 +1,4 @@
-"""One of two processes that share runs: ``torchrun --nproc-per-node=2 -m tests.processes.child <folder>``."""
+"""One of two processes that share runs: ``torchrun --nproc-per-node=2 -m tests.processes.child <folder> main``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop, processes
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-from tests.processes.cases import CASES, mixed, outcome, run, sick
+from tests.processes.cases import CASES, METHODS, mixed, outcome, run, sick
 
 RANK = int(os.environ.get("RANK", 0))
 TOGETHER = {"strategy": "ddp", "devices": 2}
@@ -90,6 +90,15 @@ def main(folder: Path) -> None:
     processes.disconnect()
 
 
+def methods(folder: Path) -> None:
+    """Run all methods, and the second half of one whose states of clients lie in another process's files."""
+    found = {name: run(name, folder / name, **TOGETHER) for name in METHODS}
+    moved = folder / "moved"
+    found["second half"] = run("scaffold", moved, path=moved / "any.ckpt", **TOGETHER)
+    (folder / f"{RANK}.json").write_text(json.dumps(found))
+    processes.disconnect()
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(Path(sys.argv[1]))
+    {"main": main, "methods": methods}[sys.argv[2]](Path(sys.argv[1]))

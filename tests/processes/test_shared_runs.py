@@ -11,8 +11,8 @@ import pytest
 
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
-from tests.processes.cases import CASES, differences, outcome, run, sick
-from tests.resume.cases import LIGHTNING_SAYS
+from tests.processes.cases import CASES, METHODS, differences, outcome, run, sick
+from tests.resume.cases import KEEP, LIGHTNING_SAYS
 from tests.runs import process
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +33,15 @@ def found(alone: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tu
     folder = tmp_path_factory.mktemp("shared")
     shutil.copy(alone["folder"] / "searched" / "step=12.ckpt", folder / "end.ckpt")
     shutil.copy(alone["folder"] / "personal" / "step=8.ckpt", folder / "inside.ckpt")
-    launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tests.processes.child"]
-    done = process(*launched, str(folder), cwd=ROOT, timeout=300)
+    return launched(folder, "main"), folder
+
+
+def launched(folder: Path, what: str) -> list[dict[str, Any]]:
+    """Return what two processes find."""
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tests.processes.child"]
+    done = process(*two, str(folder), what, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)], folder
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -88,3 +93,22 @@ def test_the_end_of_one_is_the_end_of_both(name: str, message: str, rounds: int,
 
 def test_tensors_of_every_kind_are_summed(found: Any) -> None:
     assert all(one["sums"] == [True] * 7 and one["largest"] == [True] * 3 for one in found[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Scaffold takes a local step")
+def test_every_method_with_a_state_is_shared(tmp_path: Path) -> None:
+    """Also with drop-outs, noise, and states in files, which another number of processes has written."""
+    one, two, moved = (tmp_path / name for name in ("one", "two", "two/moved"))
+    alone = {name: run(name, one / name) for name in METHODS}
+    shutil.copytree(one / "scaffold" / "client_states", moved / "client_states")
+    shutil.copy(one / "scaffold" / "step=8.ckpt", moved / "any.ckpt")
+    first, second = launched(two, "methods")
+    assert first == second, "the processes are not at the same place"
+    assert {name: found for name in METHODS if (found := differences(alone[name], first[name]))} == {}
+    assert not differences(alone["scaffold"], first["second half"])
+    rest = run("scaffold", two / "scaffold", path=two / "scaffold" / "step=8.ckpt")
+    assert not differences(alone["scaffold"], rest)
+    for name in KEEP:
+        jobs = alone[name]["jobs"]
+        assert any(jobs["lost"]) and any(alone[name]["clients"]) == (name not in ("fedpa", "maml"))

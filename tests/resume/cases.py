@@ -186,7 +186,7 @@ def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[s
     """Return all that a run ends with, as plain objects that compare bit for bit."""
     state = fed.state_dict()
     for arm in state["population"]["arms"]:
-        arm["client_state"]["files"] = list(arm["client_state"]["files"])  # whose names are drawn anew in each process
+        arm["client_state"]["files"] = dict.fromkeys(arm["client_state"]["files"])  # each process draws their names
     return {
         "module": plain(dict(module.state_dict())),
         "state": plain(state),
