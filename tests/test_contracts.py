@@ -61,6 +61,11 @@ def test_all_keep(name: str, check: Callable[..., None]) -> None:
     check(ALL[name])
 
 
+@pytest.mark.parametrize("kind", _exported(algorithms, Algorithm))
+def test_epochs_of_what_is_local_take_effect_in_all_methods(kind: Any) -> None:
+    testing.check_hyperparameters(lambda: kind(local="net.3.*"), skip={*kind().client, *kind().server})
+
+
 @pytest.mark.parametrize(
     ("name", "check"),
     [(name, check) for name in SIDE_BY_SIDE for check in (testing.check_resume, testing.check_executor)]

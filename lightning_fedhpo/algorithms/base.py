@@ -34,6 +34,7 @@ class Algorithm:
         clients: The number of clients in the federation; the loop sets it before the first round.
         sizes: The number of training examples of each client; set as well.
         needs_lr_sums: Whether :meth:`receive` needs ``ClientResult.lr_sums``.
+        start_round: The first round in which all client hyperparameters take effect; their proof looks there.
         travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
             bytes both ways.
 
@@ -50,6 +51,7 @@ class Algorithm:
     clients: int = 0
     sizes: np.ndarray[Any, Any]
     needs_lr_sums: bool = False
+    start_round: int = 0
     travels: Sequence[str] = ()
 
     def __init__(

@@ -49,8 +49,8 @@ class Trial:
         for client in clients[:-1]:
             self._client = client
             try:
-                (weights, _), changed = self.run(config)
-                if all_finite(weights):
+                (trained, _), changed = self.run(config)
+                if all_finite(trained):
                     return changed
             except ClientError:
                 if self._options.on_error == "raise":
@@ -73,7 +73,8 @@ class Trial:
         module, monitor = local.module, self._monitor
         executor.state.begin()
         arm = executor.untrained_arm()
-        arm.rounds = 1  # where a rate that falls over rounds has fallen
+        # A rate that falls over rounds has fallen in the second; some methods begin later still.
+        arm.rounds = max(1, executor.algorithm.start_round if full else 0)
         executor.begin_client(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
@@ -97,7 +98,9 @@ class Trial:
             self.moved = self.moved or any(
                 self._known(*one) and not equal(one[1], self._start[one[0]]) for one in state
             )
-            weights = [tensor.detach().clone() for tensor in (run.sent or [executor.state.weights])[0]]
+            sent = (run.sent or [executor.state.weights])[0]
+            handed = (tensor for tensors in run.handed.values() for tensor in tensors)
+            trained = [tensor.detach().clone() for tensor in (*sent, *handed)]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)
             ]
@@ -111,7 +114,7 @@ class Trial:
                     elif name in self._start and is_cache(module, name):
                         owner, key = slot(module, name)
                         owner[key] = self._start[name].clone()
-        return (weights, scores), changed
+        return (trained, scores), changed
 
     def _differs(self, name: str, tensor: torch.Tensor) -> bool:
         if self._known(name, tensor):

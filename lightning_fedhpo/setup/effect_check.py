@@ -18,7 +18,7 @@ from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job
 
 Outcome = tuple[list[Tensor], dict[str, float]]
-"""The weights after some steps, and the scores."""
+"""What some steps have trained, and the scores."""
 
 
 def same(first: Outcome, second: Outcome) -> bool:

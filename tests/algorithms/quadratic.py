@@ -51,11 +51,11 @@ def clients(second: int = 12) -> FederatedData:
     return FederatedData(data, Natural(owner), fractions=(2 / 3, 1 / 3, 0.0), batch_size=1000)
 
 
-def losses_of(data: FederatedData) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    """Of each client: curvature, optimum, and number of training examples."""
+def losses_of(data: FederatedData, split: str = "train") -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Of each client: curvature, optimum, and number of examples."""
     found = []
     for client in range(len(data)):
-        x, a = data.dataset("train")[torch.as_tensor(data.indices(client, "train")).long()]
+        x, a = data.dataset(split)[torch.as_tensor(data.indices(client, split)).long()]
         found.append((a.numpy()[0], x.numpy().mean(0), len(x)))
     return found
 

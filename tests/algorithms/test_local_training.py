@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -39,18 +40,21 @@ def rounds(cohorts: list[list[int]], client: Round, form: dict[str, float], lr: 
     return w
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_fedpa_is_the_papers(form: dict[str, float]) -> None:
+@pytest.mark.parametrize(("form", "start_round"), [(FORMS[0], 0), (FORMS[1], 0), (FORMS[0], 2)])
+def test_fedpa_is_the_papers(form: dict[str, float], start_round: int) -> None:
     """With full batches an epoch is a step, so the samples are the iterates after the epoch of burn-in."""
+    jobs = count()
 
     def client(w: np.ndarray, i: int, local: Callable[..., np.ndarray]) -> np.ndarray:
+        if next(jobs) < 2 * start_round:
+            return local(w, i, EPOCHS)
         samples = np.array([local(w, i, epochs) for epochs in range(2, EPOCHS + 1)])
         n, rho = len(samples), 1 / (1 + (len(samples) - 1) * SHRINKAGE)
         sigma = rho * np.eye(2) + (1 - rho) * np.cov(samples.T, ddof=1)
         assert n == 3
         return w - np.linalg.inv(sigma) @ (w - samples.mean(0))
 
-    fed, found = trained(FedPA(SHRINKAGE, burn_in=1), rounds=3, cohort=2, **form)
+    fed, found = trained(FedPA(SHRINKAGE, burn_in=1, start_round=start_round), rounds=3, cohort=2, **form)
     assert found == pytest.approx(rounds(cohorts_of(fed), client, form), rel=1e-8)
 
 
@@ -71,10 +75,10 @@ def test_the_posterior_delta_of_many_samples() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("first_order", [True, False])
-def test_maml_is_the_papers(first_order: bool, form: dict[str, float]) -> None:
+@pytest.mark.parametrize(("first_order", "query"), [(True, "train"), (False, "train"), (False, "val")])
+def test_maml_is_the_papers(first_order: bool, query: Any, form: dict[str, float]) -> None:
     """On a quadratic the weights after training are linear in those before: their derivative is a difference."""
-    losses = losses_of(clients())
+    losses = losses_of(clients(), query)
 
     def client(w: np.ndarray, i: int, local: Callable[..., np.ndarray]) -> np.ndarray:
         end = local(w, i, EPOCHS)
@@ -83,7 +87,7 @@ def test_maml_is_the_papers(first_order: bool, form: dict[str, float]) -> None:
             gradient = gradient * (local(w + 1.0, i, EPOCHS) - end)
         return w - gradient
 
-    fed, found = trained(MAML(lr=SERVER_LR, first_order=first_order), rounds=3, cohort=2, **form)
+    fed, found = trained(MAML(lr=SERVER_LR, first_order=first_order, query=query), rounds=3, cohort=2, **form)
     assert found == pytest.approx(rounds(cohorts_of(fed), client, form, SERVER_LR), rel=1e-8)
 
 
