@@ -99,7 +99,7 @@ class Trial:
                 self._known(*one) and not equal(one[1], self._start[one[0]]) for one in state
             )
             sent = (run.sent or [executor.state.weights])[0]
-            handed = (tensor for tensors in run.handed.values() for tensor in tensors)
+            handed = (one for several in run.handed.values() for one in several if one.is_floating_point())
             trained = [tensor.detach().clone() for tensor in (*sent, *handed)]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)

@@ -16,13 +16,16 @@ from lightning_fedhpo import (
     ClientsInTurn,
     Devices,
     FederatedLoop,
+    FedOpt,
     RandomSearch,
+    algorithms,
     participation,
     testing,
     tuners,
 )
 from lightning_fedhpo.participation.base import Draw, Participation
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from lightning_fedhpo.testing.contract_runs import plain
 from lightning_fedhpo.testing.contracts import toy_space
 from lightning_fedhpo.types import Job
 
@@ -123,6 +126,20 @@ def test_an_empty_round_says_so_and_the_run_goes_on(tmp_path: Path) -> None:
         fed = run(clients=AvailableClients(trace=tmp_path / "trace.csv"))
     history = fed.result.history
     assert history["clients"] == [2, 0, 1, 1] and history[1]["score"] == history[0]["score"] != history[2]["score"]
+
+
+@pytest.mark.parametrize("kind", [getattr(algorithms, name) for name in algorithms.__all__ if name != "Algorithm"])
+@pytest.mark.filterwarnings("ignore:no client was available")
+def test_an_empty_round_leaves_everything_as_it_is(kind: Any, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("round,client\n0,4\n0,2\n2,7\n")
+    more = {} if kind is FedOpt else {"momentum": 0.5}
+    options: dict[str, Any] = {
+        "algorithm": kind(**more, local="net.3.*"),
+        "clients": AvailableClients(trace=tmp_path / "trace.csv"),
+    }
+    before, after, later = (run(rounds, **options).arms[0].state_dict() for rounds in (1, 2, 3))
+    assert {name for name in before if plain(before[name]) != plain(after[name])} == {"rounds", "scores"}
+    assert plain(later["weights"]) != plain(after["weights"])
 
 
 def test_a_first_round_without_anybody_is_no_divergence() -> None:

@@ -110,9 +110,8 @@ def unreliable(method: str) -> list[Any]:
 
 
 def chosen(method: str, made: Callable[[], list[Any]]) -> list[Any]:
-    """Return a run with search and tuner, whose states of clients lie in files."""
-    loop = FederatedLoop(KEEP[method](), cohort=3, executor="sequential", client_memory=0.0004)
-    return [loop, *made()[1:]]
+    """Return a run with search and tuner, of which some rounds find nobody available."""
+    return [*plain(algorithm=KEEP[method](), client_memory=0.0004, clients=AvailableClients(0.2))(), *made()[1:]]
 
 
 METHODS: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] = {
