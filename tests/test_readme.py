@@ -18,7 +18,7 @@ import lightning
 import pytest
 import torch
 import yaml
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo import FederatedLoop
 from lightning_fedhpo.executors import Sequential, settings
@@ -51,6 +51,12 @@ NAMES: dict[str, Callable[[], dict[str, Any]]] = {
         "held_out": TensorDataset(*toy_tensors(20)),
     },
     "logging.md": lambda: {"fed": toy_run(2)[0]},
+    "feature-maps.md": lambda: (
+        {"model": ToyModule()}
+        | dict.fromkeys(
+            ("train_loader", "val_loader", "test_loader"), DataLoader(TensorDataset(*toy_tensors(64)), batch_size=16)
+        )
+    ),
 }
 """What the examples of a page take for granted, where it is not a `model` and `data`."""
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
