@@ -186,7 +186,7 @@ class FeatureMapWeights(Callback):
     def setup(self, trainer: AnyTrainer, pl_module: LightningModule, stage: str) -> None:
         """Put the maps behind the hook that hands batches to the module."""
         data, self._stage = trainer.datamodule, stage
-        of_module = private.is_overridden(_HOOK, pl_module) and not (data and private.is_overridden(_HOOK, data))
+        of_module = private.is_overridden(_HOOK, pl_module) and not private.is_overridden(_HOOK, data)
         self._owner = pl_module if data is None or of_module else data
         hook = getattr(self._owner, _HOOK)
 

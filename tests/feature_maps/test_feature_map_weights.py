@@ -99,6 +99,8 @@ def test_a_resumed_run_equals_a_whole_one(method: Any, after_validation: bool, t
     whole, expected = run(4)
     assert same(module, expected) and weights.state_dict() == whole.state_dict()
     torch.load(tmp_path / "epoch=3.ckpt", weights_only=True)
+    with pytest.raises(ValueError, match="the checkpoint's maps must be those of the callback"):
+        FeatureMapWeights(MAPS).load_state_dict(whole.state_dict())
 
 
 def test_the_best_map_is_used_afterwards_and_leaves_no_trace() -> None:
