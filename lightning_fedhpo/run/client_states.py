@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Spill:
     root: Path
     limit: int
     folder: Path | None = None
+    _unflushed: list[str] = field(default_factory=list)
 
     def write(self, state: ClientState) -> str:
         """Write a state and return the file's name."""
@@ -42,7 +44,15 @@ class Spill:
         handle, name = tempfile.mkstemp(suffix=".pt", dir=self.folder)
         with open(handle, "wb") as file:
             torch.save(state, file)
+        self._unflushed.append(name)
         return Path(name).relative_to(self.root).as_posix()
+
+    def flush(self) -> None:
+        """Flush all files to the disk, before a checkpoint that names them gets there."""
+        for name in self._unflushed:
+            with open(name, "rb+") as file:
+                os.fsync(file.fileno())
+        self._unflushed.clear()
 
     def read(self, name: str) -> ClientState:
         """Map a state into memory."""
@@ -119,6 +129,8 @@ class ClientStates(Mapping[int, ClientState]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is in memory, and the names of the files."""
+        if self._spill is not None:
+            self._spill.flush()
         return {"held": {client: dict(state) for client, state in self._held.items()}, "files": dict(self._files)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,14 @@ def test_a_run_with_files_is_the_run_without_and_resumes_bitwise(tmp_path: Path)
     shutil.rmtree(tmp_path / "moved" / SUBFOLDER)
     with pytest.raises(RuntimeError, match="copy the folder client_states/"):
         fitted(tmp_path / "moved", 5, 0.001, saved)
+
+
+def test_files_are_on_the_disk_before_the_checkpoint_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
+    _, _, trainer = fitted(tmp_path, 2, memory=0)
+    trainer.save_checkpoint(tmp_path / "any.ckpt")
+    files = [path.stat().st_ino for path in (*tmp_path.rglob("*.pt"), tmp_path / "any.ckpt")]
+    assert len(files) > 4 and sorted(flushed[:-1]) == sorted(files[:-1]) and flushed[-1] == files[-1]
