@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 
-from lightning_fedhpo import MAML, Ditto, FedAvg, FederatedLoop, FedPA
+from lightning_fedhpo import MAML, Ditto, FedAvg, FederatedData, FederatedLoop, FedPA, Natural
 from lightning_fedhpo.algorithms.fedpa import posterior_delta
-from lightning_fedhpo.testing import quiet_trainer, toy_run
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_run, toy_tensors
 from tests.algorithms.quadratic import Quadratic, clients, cohorts_of, descend, losses_of, trained
 
 START = np.array([1.0, -2.0])
@@ -130,6 +131,25 @@ def test_dittos_global_model_is_fedavgs_and_personal_ones_beat_it() -> None:
     trainer.fit(module, datamodule=data)
     found = fed.evaluate(trainer, module, data, "val")
     assert found["personalized"]["val_loss"] < found["global"]["val_loss"] / 4
+
+
+class Logistic(ToyModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(6, 4)  # type: ignore[assignment]
+        nn.init.zeros_(self.net.weight)
+
+
+def test_dittos_personal_models_beat_the_global_one_on_clients_with_different_labels() -> None:
+    """Half of the clients have two of four labels, the others the other two: their own models need to know no more."""
+    x, y = toy_tensors(480, classes=4)
+    data = FederatedData((x, y), Natural(y // 2 * 4 + torch.arange(len(y)) % 4), batch_size=16)
+    fed, module = FederatedLoop(Ditto(0.01), cohort=8, epochs=2, executor="sequential"), Logistic()
+    trainer = quiet_trainer(10, fed)
+    trainer.fit(module, datamodule=data)
+    found = fed.evaluate(trainer, module, data)
+    assert found["personalized"]["test_loss"] < found["global"]["test_loss"] / 2
+    assert found["personalized"]["test_acc"] > found["global"]["test_acc"] + 0.1
 
 
 class Rough(Quadratic):
