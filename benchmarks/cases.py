@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.workloads import COHORT, OTHERWISE, WORKLOADS, Workload
-from lightning_fedhpo import Choice, Float, Int, SearchSpace
+from lightning_fedhpo import Algorithm, Choice, Float, Int, Scaffold, SearchSpace
 
 SAME = "same process"
 CORES = "same process, all cores"
 OWN = "own processes"
 BARE = "bare loop"
+FEDAVG = "FedAvg"
 BEST = "best by hand"
 BEST_BARE = "better bare loop"
 RANKS = "2 ranks"
@@ -46,6 +47,7 @@ class Case:
         title: What is added to the workload's title.
         executors: The columns.
         otherwise: The workload as somebody else would write it.
+        algorithm: Another method than FedAvg, whose rate is over FedAvg's by the same executor.
     """
 
     workload: str
@@ -56,6 +58,7 @@ class Case:
     title: str = ""
     executors: Sequence[str] = ALL
     otherwise: Workload | None = None
+    algorithm: Callable[[], Algorithm] | None = None
 
     @property
     def of(self) -> Workload:
@@ -80,6 +83,7 @@ CASES = [
     *(Case(name, rounds=LONGER.get(name)) for name in WORKLOADS),
     Case("mlp", rounds=LONGER["mlp"], title="on images, logging", otherwise=OTHERWISE["mlp"]),
     Case("lenet", title="by view, logging", otherwise=OTHERWISE["lenet"]),
+    Case("mlp", title="SCAFFOLD", executors=("sequential", "vectorized"), algorithm=Scaffold),
     Case("logistic", cohort=100, rounds=10),
     Case("logistic", arms=27, rounds=6, space=RATES_ONLY, title="lr"),
     Case("logistic", arms=27, rounds=6, space=PAPERS, title="papers' space"),
@@ -117,6 +121,7 @@ GOALS = [
     Goal(SAME, "logistic, 27 arms, cohort 10, papers' space", VECTORIZED, BARE, 30.0),  # what `fedhpo` does
     Goal(SAME, "mlp", VECTORIZED, BARE, 2.5),
     Goal(SAME, "lenet", VECTORIZED, BARE, 2.5),
+    Goal(SAME, "mlp, SCAFFOLD", ("vectorized",), FEDAVG, 0.7),
     Goal(CORES, "mlp", VECTORIZED, BEST_BARE, 2.5),
     Goal(CORES, "lenet", VECTORIZED, BEST_BARE, 2.5),
     *(Goal(kind, name, ("auto",), BEST, 0.95) for kind in (SAME, CORES) for name in WORKLOADS),

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.federated import Module
 from benchmarks.workloads import COHORT, Workload
-from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, RandomSearch, SearchSpace
+from lightning_fedhpo import Algorithm, FederatedData, FederatedLoop, Fixed, RandomSearch, SearchSpace
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import quiet_trainer
 
@@ -113,6 +113,7 @@ def federated(
     rounds: int | None = None,
     arms: int = 0,
     space: SearchSpace | None = None,
+    algorithm: Algorithm | None = None,
     watch: Callable[[int], None] | None = None,
     **trainer: Any,
 ) -> Timed:
@@ -122,7 +123,7 @@ def federated(
     the Trainer.
     """
     rounds = rounds or workload.rounds
-    fed = FederatedLoop(cohort=cohort, epochs=workload.epochs, executor=executor)
+    fed = FederatedLoop(algorithm, cohort=cohort, epochs=workload.epochs, executor=executor)
     clock = Clock(watch)
     search = [] if space is None else [RandomSearch(space, budget=arms * rounds, max_rounds=rounds)]
     with warnings.catch_warnings(record=True) as said:

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from benchmarks import bare
-from benchmarks.cases import BARE, BEST, BEST_BARE, BY_HAND, CORES, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, BY_HAND, CORES, FEDAVG, SAME, Case
 from benchmarks.federated import clients_of, federation, plan_of
 from benchmarks.rates import EXECUTORS, federated, first_line, missing
+from lightning_fedhpo import Algorithm, FedAvg
 
 Say = Callable[[str], None]
 
@@ -76,6 +77,22 @@ def there(executor: str) -> bool:
     return missing(executor) is None
 
 
+def over_fedavg(case: Case, algorithm: Callable[[], Algorithm], turns: int) -> list[dict[str, Any]]:
+    """Return the lines of a case of another method: its rate over FedAvg's by the same executor, in turns."""
+    data, rounds = federation(case.of), 1 + (case.rounds or case.of.rounds)
+    rows = []
+    for name in filter(there, case.executors):
+        taken: dict[Any, list[float]] = {algorithm: [], FedAvg: []}
+        for _ in range(turns):
+            for make, rates in taken.items():
+                gc.collect()
+                with threads(1):
+                    options = {"cohort": case.cohort, "rounds": rounds, "algorithm": make()}
+                    rates.append(federated(case.of, data, EXECUTORS[name](), **options).rate)
+        rows.append(row(SAME, case.name, name, FEDAVG, *taken.values()))
+    return rows
+
+
 def compared(
     case: Case, turns: int, say: Say = print, kind: str = SAME
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
@@ -85,6 +102,8 @@ def compared(
     order and hyperparameters, which the bare loop is given beforehand. With all cores, executors compute on as many
     threads, and the bare loop on one and on as many: what counts is the better.
     """
+    if case.algorithm is not None:
+        return over_fedavg(case, case.algorithm, turns), []
     cores = 1 if kind == SAME else os.cpu_count() or 1
     workload = case.of
     data = federation(workload)

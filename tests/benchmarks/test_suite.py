@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from benchmarks import guard, processes, ratios, scaling, suite, tables
-from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, GOALS, OWN, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, GOALS, OWN, SAME, Case
 from benchmarks.rates import Timed
 from benchmarks.workloads import WORKLOADS
+from lightning_fedhpo import FedAvg, FederatedLoop, Scaffold
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,17 @@ def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.Monk
     rows, skipped = ratios.compared(TINY[0], 1, say=lambda text: None)
     assert [gap["side"] for gap in skipped] == ["auto"]
     assert BARE in {row["against"] for row in rows}
+
+
+def test_another_method_is_over_fedavg_by_the_same_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(*args: object, algorithm: FedAvg | Scaffold, **options: object) -> Timed:
+        return Timed(10, 0.0, [9.0, 4.0 if isinstance(algorithm, Scaffold) else 2.0], [], FederatedLoop(algorithm))
+
+    monkeypatch.setattr(ratios, "federated", timed)
+    rows, skipped = ratios.compared(Case("logistic", executors=("vectorized",), algorithm=Scaffold), 3)
+    found = [(row["side"], row["against"], row["rate"], row["other"], row["ratio"]) for row in rows]
+    assert (found, skipped) == ([("vectorized", FEDAVG, 2.5, 5.0, 0.5)], [])
+    assert "vectorized / FedAvg" in tables.ratios({"rows": rows})
 
 
 @pytest.mark.slow
