@@ -35,8 +35,8 @@ def step_function(module: LightningModule, name: str) -> Callable[[Any, int], An
 
 def loss_of(output: Any) -> Tensor | None:
     """Return the loss in what a training step returned."""
-    if output is None:
-        return None
+    if output is None or isinstance(output, Tensor):
+        return output
     if isinstance(output, Mapping) and output.get("loss") is not None:
         return output["loss"]  # type: ignore[no-any-return]  # a mapping of the user's
     raise MisconfigurationException(
@@ -47,7 +47,7 @@ def loss_of(output: Any) -> Tensor | None:
 
 def detached(output: Any) -> dict[str, Any]:
     """Return a step's output as ``on_train_batch_end`` gets it: a dict without the graph."""
-    loss = output if isinstance(output, Tensor) else loss_of(output)
+    loss = loss_of(output)
     extra = {key: value for key, value in output.items() if key != "loss"} if isinstance(output, Mapping) else {}
     return {} if loss is None else {"loss": loss.detach(), **extra}
 

@@ -132,19 +132,26 @@ def module_state(
     unmatched = set(local)
     for name, tensor, _ in named_state(module):
         trainable = name in trainable_names
-        matching = {pattern for pattern in local if fnmatchcase(name, pattern) or _is_in_layer(module, name, pattern)}
+        moves = trainable or name in moving
+        matching = {one for one in local if moves and (fnmatchcase(name, one) or _is_in_layer(module, name, one))}
         unmatched -= matching
-        if matching and (trainable or name in moving):
+        if matching:
             personal[name] = tensor
         elif trainable:
             weights[name] = tensor
         elif name in moving:
             buffers[name] = tensor
     if unmatched:
-        names = ", ".join(name for name, _, _ in named_state(module))
-        raise ValueError(f"`local` names {', '.join(sorted(unmatched))}, which match nothing in the module: {names}.")
+        names = ", ".join(name for name, _, _ in named_state(module) if name in trainable_names)
+        raise ValueError(
+            f"`local` names {', '.join(map(repr, sorted(unmatched)))}, which match nothing that training moves: take "
+            f"patterns of names, such as 'head.*', or types of layers, such as 'batchnorm'. It trains {names}."
+        )
     if not weights:
-        raise ValueError("the module has no trained parameter that leaves the client: there is nothing to federate.")
+        raise ValueError(
+            "the module has no trained parameter that leaves the client: there is nothing to federate. Let some "
+            f"require gradients{', or leave some out of `local`' if local else ''}."
+        )
     sent = {**weights, **buffers, **personal}
     return ModuleState(
         list(weights.values()),
@@ -159,10 +166,13 @@ def module_state(
 
 
 def _is_in_layer(module: nn.Module, name: str, kind: str) -> bool:
-    """Whether a tensor belongs to a layer of a type, such as ``"batchnorm"``: case and leading underscores aside."""
-    layer = module.get_submodule(name.rpartition(".")[0])
-    kinds = {one.__name__.lower().lstrip("_") for one in type(layer).__mro__ if one not in nn.Module.__mro__}
-    return layer is not module and kind.lower() in kinds
+    """Whether a tensor is inside a layer of a type, such as ``"batchnorm"``: case and leading underscores aside."""
+    path = name
+    while path := path.rpartition(".")[0]:
+        bases = set(type(module.get_submodule(path)).__mro__) - set(nn.Module.__mro__)
+        if kind.lower() in {one.__name__.lower().lstrip("_") for one in bases}:
+            return True
+    return False
 
 
 @torch.no_grad()

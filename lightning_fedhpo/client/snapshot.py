@@ -2,6 +2,9 @@
 
 Put back are frozen parameters and buffers, plain attributes (numbers, flags, strings, tensors, arrays), and containers
 that hold a tensor or an array. Containers of plain numbers are records and stay, as do objects of other kinds.
+
+Large frozen parameters have no copy, so that a pretrained network is in memory once. A job that changes one is an
+error: those that training moves are known from the dry run, and are sent.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import seeding
 
-LARGE = 1 << 16  # tensors with more elements are copied only where their version tells of a change
+LARGE = 1 << 16  # tensors with more elements are looked at again only where their version tells of a change
 ENTRIES, LEVELS = 4096, 4  # containers with more entries, or inside more others, are left alone
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -37,7 +40,7 @@ class Snapshot:
     def __init__(self, module: nn.Module, sent: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._module, self._sent, self._seed = module, list(sent), seed
         self._open = False
-        self._large: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self._large: dict[int, tuple[Tensor, Tensor | None, int]] = {}
 
     @torch.no_grad()
     def begin(self, *place: int) -> None:
@@ -60,7 +63,7 @@ class Snapshot:
         self._copies = [(array, _copy(array)) for array in arrays if math.prod(array.shape) <= LARGE]
         large = {id(array): array for array in arrays if isinstance(array, Tensor) and array.numel() > LARGE}
         kept = {key: held for key, held in self._large.items() if key in large and held[2] == held[0]._version}
-        self._large = {key: kept.get(key) or (one, one.clone(), one._version) for key, one in large.items()}
+        self._large = {key: kept.get(key) or (one, _copy_of_large(one), one._version) for key, one in large.items()}
         self.reseed(seeding.key(self._seed, seeding.EVALUATION, *place))
 
     @torch.no_grad()
@@ -81,8 +84,17 @@ class Snapshot:
             array[...] = copy
         for tensor, copy, version in self._large.values():
             if tensor._version != version:
+                if copy is None:
+                    raise ValueError(self._of_frozen(tensor))
                 tensor.copy_(copy)
         return changed
+
+    def _of_frozen(self, tensor: Tensor) -> str:
+        name = next(name for name, one in self._module.named_parameters() if one is tensor)
+        return (
+            f"frozen parameters of more than {LARGE:,} numbers must stay as they are after the first steps, but a "
+            f"client changed {name}: register it as a buffer, which is put back after every client."
+        )
 
     def reseed(self, draw: int) -> None:
         """Seed the generators that the module keeps."""
@@ -135,6 +147,10 @@ def _parts(value: Any, levels: int = LEVELS) -> Iterator[Any]:
 
 def _ids(container: Any) -> list[int]:
     return [id(part) for part in (*container, *(container.values() if isinstance(container, dict) else ()))]
+
+
+def _copy_of_large(tensor: Tensor) -> Tensor | None:
+    return None if isinstance(tensor, nn.Parameter) else tensor.clone()
 
 
 def _copy(part: Any) -> Any:

@@ -116,6 +116,7 @@ class LocalTraining:
         generator: torch.Generator,
         limit: int | float = 1.0,
         max_steps: int | None = None,
+        first: int = 0,
         val: Examples | None = None,
         val_limit: int | float = 1.0,
         around: Around | None = None,
@@ -123,8 +124,9 @@ class LocalTraining:
     ) -> Done:
         """Train for some epochs; :attr:`recorder` has what the module logged.
 
-        ``val`` is for a schedule that watches the client's validation. ``around`` is called in place of every step,
-        ``after_epoch`` with the number of every epoch that has ended.
+        From the epoch ``first`` on, learning rates are summed up. ``val`` is for a schedule that watches the client's
+        validation. ``around`` is called in place of every step, ``after_epoch`` with the number of every epoch that
+        has ended.
         """
         trainer, hooks, transfer = self.trainer, self._hooks, self._transfer
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
@@ -153,7 +155,7 @@ class LocalTraining:
                     progress(number)
                     if hooks.call("on_train_batch_start", batch, number) == -1:
                         break
-                    rates = [float(group["lr"]) / window for group in groups]
+                    rates = [float(group["lr"]) / window for group in groups if epoch >= first]
                     output = step(batch, number)
                     if rates and not (output is None or output == {}):  # else the module has skipped the batch
                         sums = [total + rate for total, rate in zip(sums, rates, strict=True)]
@@ -184,7 +186,9 @@ class LocalTraining:
         step = private.step_function(self.module, "training_step")
         self.recorder.begin("training")
         with self._hooks.logging_to(self.recorder, "training_step"):
-            losses = ((_loss(step(batch, number)), size) for number, (batch, size) in enumerate(batches, first))
+            losses = (
+                (private.loss_of(step(batch, number)), size) for number, (batch, size) in enumerate(batches, first)
+            )
             yield from ((loss, size) for loss, size in losses if loss is not None)
         self.recorder.finish()
 
@@ -264,7 +268,7 @@ class LocalTraining:
 
         def step(batch: Any, number: int) -> Any:
             output = training_step(batch, number)
-            loss = _loss(output)
+            loss = private.loss_of(output)
             if loss is None:
                 return output
             for parameter in parameters:
@@ -276,10 +280,6 @@ class LocalTraining:
             return output
 
         return step
-
-
-def _loss(output: Any) -> Tensor | None:
-    return output if isinstance(output, Tensor) else private.loss_of(output)
 
 
 def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:

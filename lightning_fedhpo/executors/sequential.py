@@ -253,6 +253,7 @@ class SequentialExecutor(Executor):
                 self._generator.manual_seed(draw),
                 limits.train,
                 limits.steps,
+                first,
                 val=data.examples(client, "val") if self.local.watches_validation else None,
                 val_limit=limits.val,
                 around=around,
@@ -284,9 +285,7 @@ class SequentialExecutor(Executor):
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
         if self._added is None:
             return
-        pairs = [
-            (w.grad, more) for w, more in zip(self.state.weights, self._added(), strict=True) if w.grad is not None
-        ]
+        pairs = [(w.grad, one) for w, one in zip(self.state.weights, self._added(), strict=True) if w.grad is not None]
         if pairs:
             grads, more = zip(*pairs, strict=True)
             torch._foreach_add_(list(grads), list(more), alpha=self._share)

@@ -99,8 +99,9 @@ class Trial:
                 self._known(*one) and not equal(one[1], self._start[one[0]]) for one in state
             )
             sent = (run.sent or [executor.state.weights])[0]
+            own = (one for one in executor.state.personal if one.requires_grad)
             handed = (one for several in run.handed.values() for one in several if one.is_floating_point())
-            trained = [tensor.detach().clone() for tensor in (*sent, *handed)]
+            trained = [tensor.detach().clone() for tensor in (*sent, *own, *handed)]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)
             ]

@@ -67,7 +67,7 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
-    state = module_state(module, (), untrained, options.seed)
+    state = module_state(module, algorithm.local, untrained, options.seed)
     session.executor = sequential = SequentialExecutor(
         local, state, binding, data, algorithm, limits, session.monitor, options.on_error
     )

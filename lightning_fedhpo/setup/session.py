@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes, seeding
+from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS
 from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.splits import Split
@@ -133,7 +134,7 @@ class Session:
         if options.devices is None:
             return jobs
         sizes = self.algorithm.sizes
-        examples = [int(sizes[job.client]) * int(job.config.get("epochs", options.epochs)) for job in jobs]
+        examples = [int(sizes[job.client]) * self._epochs(job) for job in jobs]
         return options.devices.with_fates(jobs, examples, options.cohort, options.seed)
 
     def scored(
@@ -264,9 +265,12 @@ class Session:
 
     def cost(self, job: Job) -> int:
         """Return the local steps of a job."""
-        epochs = int(job.config.get("epochs", self.options.epochs))
         batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        return epochs * self._batches(self.data.sizes("train")[job.client], batch_size)
+        return self._epochs(job) * self._batches(self.data.sizes("train")[job.client], batch_size)
+
+    def _epochs(self, job: Job) -> int:
+        own = {"epochs": self.options.epochs, **self.algorithm.client, **job.config}
+        return int(own["epochs"]) + int(own.get(LOCAL_EPOCHS, 0))
 
     def _batches(self, examples: Any, batch_size: int) -> int:
         return batches_of(int(examples), batch_size, self.data.drop_last, private.limits(self.trainer)[0])
@@ -276,6 +280,7 @@ class Session:
         """Epochs and batches of the longest training that a client may get, for schedules that ask the Trainer."""
         tuning = self.tuning
         epochs = max(tuning.values("epochs"), default=self.options.epochs)
+        epochs += max(tuning.values(LOCAL_EPOCHS), default=int(self.algorithm.client.get(LOCAL_EPOCHS, 0)))
         batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
         return epochs, self._batches(self.data.sizes("train").max(), batch_size)
 

@@ -126,23 +126,34 @@ def test_what_shares_memory_with_what_is_sent_is_left_alone():
     assert layer.weight.eq(5.0).all()
 
 
-def test_a_large_tensor_is_copied_once_as_long_as_nobody_changes_it(monkeypatch):
+def test_a_large_buffer_is_copied_once_as_long_as_nobody_changes_it(monkeypatch):
     monkeypatch.setattr(snapshot, "LARGE", 4)
-    layer = nn.Linear(3, 3)
-    kept, copies = Snapshot(layer, [layer.bias]), []
+    layer = nn.BatchNorm1d(9)
+    kept, copies = Snapshot(layer, layer.parameters()), []
     for value in (1.0, 1.0, 2.0):
-        with torch.no_grad():
-            if layer.weight[0, 0] != value:
-                layer.weight.fill_(value)
+        if layer.running_mean[0] != value:
+            layer.running_mean.fill_(value)
         kept.begin()
-        copies.append(kept._large[id(layer.weight)][1])
+        copies.append(kept._large[id(layer.running_mean)][1])
         kept.end()
     assert copies[0] is copies[1] is not copies[2]
     kept.begin()
-    with torch.no_grad():
-        layer.weight.zero_()
+    layer.running_mean.zero_()
     kept.end()
-    assert layer.weight.eq(2.0).all()
+    assert layer.running_mean.eq(2.0).all()
+
+
+def test_a_large_frozen_parameter_has_no_copy_and_must_stay(monkeypatch):
+    monkeypatch.setattr(snapshot, "LARGE", 4)
+    layer = nn.Linear(3, 3).requires_grad_(False)
+    kept = Snapshot(layer, [layer.bias])
+    kept.begin()
+    layer.weight.fill_(1.0)
+    with pytest.raises(ValueError, match="a client changed weight: register it as a buffer"):
+        kept.end()
+    kept.begin()  # what others than clients have written stays
+    kept.end()
+    assert layer.weight.eq(1.0).all()
 
 
 GENERATORS = {

@@ -128,7 +128,7 @@ class ExampleStep:
             output = self._function(batch, 0)
         loss = torch.zeros(())
         if self._stage == "training":
-            found = output if isinstance(output, Tensor) else private.loss_of(output)
+            found = private.loss_of(output)
             if found is None:
                 raise CannotBatchError("its training_step returned no loss")
             loss = found.reshape(())
