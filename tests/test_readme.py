@@ -60,7 +60,7 @@ NAMES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 """What the examples of a page take for granted, where it is not a `model` and `data`."""
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-OWN_TESTS = {"checkpoints.md", "lightning-cli.md", "own-tuner.md", "start.md"}
+OWN_TESTS = {"checkpoints.md", "how-to/peft.md", "lightning-cli.md", "own-tuner.md", "start.md"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page not in OWN_TESTS])

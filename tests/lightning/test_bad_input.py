@@ -19,7 +19,7 @@ from tests.fits import fit, same
     ("callbacks", "options", "message"),
     [
         ((), {"evaluate_at": 1, "evaluate_clients": 9}, "`evaluate_clients` must be from 1 to 8, .* got 9"),
-        ((), {"algorithm": FedAvg(local="*bn*")}, r"`local` names \*bn\*, which match nothing.*net.0.weight"),
+        ((), {"algorithm": FedAvg(local="*bn*")}, r"`local` names '\*bn\*', which match nothing.*net.0.weight"),
         ((Fixed({"hparams.nothing": 0.5}),), {}, "nothing"),
     ],
 )

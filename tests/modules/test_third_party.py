@@ -5,16 +5,21 @@ None of the packages is needed for anything else; `make test-thirdparty` install
 
 from __future__ import annotations
 
+import copy
 import math
+from functools import partial
 
+import lightning
 import numpy as np
 import pytest
 import torch
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Fixed, Iid, Natural
+from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import quiet_trainer
 from tests.modules.reference import check_same, federated, plain
 from tests.modules.zoo.base import Case
+from tests.test_readme import QUIET, blocks
 
 # What the packages' own code and Lightning say about them is theirs.
 pytestmark = [pytest.mark.thirdparty, pytest.mark.filterwarnings("default")]
@@ -146,3 +151,29 @@ def test_chemprop_message_passing():
 
     # Its schedule climbs to ten times the base.
     check(make, data, lr=0.001)
+
+
+def test_the_page_on_peft_and_its_module_one_after_another_and_side_by_side(monkeypatch):
+    """With dropout the executors drop different elements, so they are compared without."""
+    for package in ("peft", "transformers"):
+        pytest.importorskip(package, reason=REASON)
+    monkeypatch.setattr(lightning, "Trainer", partial(lightning.Trainer, **QUIET))
+    names = {}
+    exec(blocks("how-to/peft.md")[0], names)
+    fed, network = names["fed"], names["network"]
+    assert names["trained"] == 1123 and fed.result.ledger["bytes_up"] == fed.result.ledger["bytes_down"] == 224_600
+    assert sum(weight.numel() for weight in network.parameters()) == 38_758
+    assert sum(fed.result.history["score"][5:]) / 5 > 0.45, "three topics: a guess has a third"
+    assert "side by side" in fed.choice
+    found = []
+    for executor in ("sequential", Vectorized(compile=False)):
+        module = names["Tuned"](copy.deepcopy(network))
+        fed = FederatedLoop(cohort=5, epochs=2, executor=executor, seed=1)
+        tuner = Fixed(client={"lr": 0.003, "dropout": 0.0})
+        quiet_trainer(2, fed, tuner).fit(module, datamodule=names["data"])
+        assert ("side by side" in fed.choice) == (executor != "sequential")
+        found.append([weight.detach() for weight in fed.arms[0].weights])
+    start = [weight.detach() for weight in network.parameters() if weight.requires_grad]
+    moved = max(float((one - old).abs().max()) for one, old in zip(found[0], start, strict=True))
+    apart = max(float((one - other).abs().max()) for one, other in zip(*found, strict=True))
+    assert apart < 1e-3 * moved
