@@ -14,14 +14,14 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_fedhpo import AvailableClients, Choice, Devices, FederatedLoop, Float, Int, NoisyScores, SearchSpace
+from lightning_fedhpo import AvailableClients, Choice, FederatedLoop, Float, Int, NoisyScores, SearchSpace
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune
 from tests.fits import fit
-from tests.resume.cases import KEEP, Manual, Stateful
+from tests.resume.cases import KEEP, UNRELIABLE, Manual, Stateful
 
 
 class Metrics(ToyModule):
@@ -101,12 +101,8 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
 
 
 def unreliable(method: str) -> list[Any]:
-    """Return a run of which clients drop out, whose states lie in files, and whose scores are noisy."""
-    return plain(
-        algorithm=KEEP[method](), cohort=4, epochs=2, client_memory=0.0004, clients=AvailableClients(0.8),
-        devices=Devices(dropout=0.2, spread=0.5, over_selection=1.3),
-        noise=NoisyScores(clients=2, range=(0, 3), epsilon=2.0),
-    )()  # fmt: skip
+    """Return a run of unreliable clients, whose states lie in files."""
+    return plain(algorithm=KEEP[method](), cohort=4, epochs=2, client_memory=0.0004, **UNRELIABLE)()
 
 
 def chosen(method: str, made: Callable[[], list[Any]]) -> list[Any]:

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.nn import functional
 
-from lightning_fedhpo import Choice, FederatedLoop, Float, Int, SearchSpace
+from lightning_fedhpo import AvailableClients, Choice, Devices, FederatedLoop, Float, Int, NoisyScores, SearchSpace
 from lightning_fedhpo.algorithms import MAML, Ditto, FedAvg, FedDyn, FedOpt, FedPA, FedProx, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
@@ -161,8 +161,14 @@ KEEP: dict[str, Callable[[], Any]] = {
     "batchnorm": lambda: FedAvg(local="batchnorm", momentum=0.9),
 }
 """Methods with a state on clients, with a server state, or with another training from some round on."""
+UNRELIABLE: dict[str, Any] = {
+    "clients": AvailableClients(0.8),
+    "devices": Devices(dropout=0.2, spread=0.5, over_selection=1.3),
+    "noise": NoisyScores(clients=2, range=(0, 3), epsilon=2.0),
+}
+"""Clients that are not always there or drop out, and noisy scores."""
 CHOOSERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "alone": ((), {"epochs": 2}),
+    "alone": ((), {"epochs": 2, **UNRELIABLE}),
     "fedpop": ((lambda: RandomSearch(SPACE, budget=12, max_rounds=4), lambda: FedPop(SPACE, interval=1)), {}),
     "fedex": ((_halving, _fedex), {"rounds": 10}),
 }
