@@ -4,7 +4,7 @@ Put back are frozen parameters and buffers, plain attributes (numbers, flags, st
 that hold a tensor or an array. Containers of plain numbers are records and stay, as do objects of other kinds.
 
 Large frozen parameters have no copy, so that a pretrained network is in memory once. A job that changes one is an
-error: those that training moves are known from the dry run, and are sent.
+error. Those that training moves from its first steps on are known from the dry run, and are sent.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Snapshot:
     def _of_frozen(self, tensor: Tensor) -> str:
         name = next(name for name, one in self._module.named_parameters() if one is tensor)
         return (
-            f"frozen parameters of more than {LARGE:,} numbers must stay as they are after the first steps, but a "
-            f"client changed {name}: register it as a buffer, which is put back after every client."
+            f"a frozen parameter of more than {LARGE:,} numbers must stay as it is, or change from the first steps on; "
+            f"a client changed {name} later: register it as a buffer, which is put back after every client."
         )
 
     def reseed(self, draw: int) -> None:
