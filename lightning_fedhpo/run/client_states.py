@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,17 @@ class Spill:
 
     def read(self, name: str) -> ClientState:
         """Map a state into memory."""
-        path = self.root / name
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"the checkpoint's clients keep tensors in {path}, which is not there: copy the folder {SUBFOLDER}/ of "
-                "the run that wrote the checkpoint into the present run's folder."
-            )
-        found: ClientState = torch.load(path, weights_only=True, mmap=True)
+        found: ClientState = torch.load(self.root / name, weights_only=True, mmap=True)
         return found
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse the files of a checkpoint if some are not there."""
+        if missing := [name for name in names if not (self.root / name).is_file()]:
+            raise FileNotFoundError(
+                f"the checkpoint's clients keep tensors in {len(missing)} files that are not there, such as "
+                f"{self.root / missing[0]}: copy the folder {SUBFOLDER}/ of the run that wrote the checkpoint into the "
+                "present run's folder."
+            )
 
 
 class ClientStates(Mapping[int, ClientState]):
@@ -137,6 +140,8 @@ class ClientStates(Mapping[int, ClientState]):
         """Take over the states of a checkpoint."""
         self.clear()
         self._files = {int(client): name for client, name in saved["files"].items()}
+        if self._spill is not None:
+            self._spill.check(self._files.values())
         for client, state in saved["held"].items():
             self.update(int(client), dict(state))
 

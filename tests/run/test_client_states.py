@@ -35,8 +35,11 @@ def test_the_oldest_go_to_files(tmp_path: Path) -> None:
     assert (states[5]["own"][0][0], other[5]["own"][0][0]) == (5, 50)
 
 
-def fitted(folder: Path, rounds: int, memory: float, path: Path | None = None) -> tuple[FederatedLoop, ToyModule, Any]:
-    fed, module = FederatedLoop(Scaffold(), cohort=4, executor="sequential", client_memory=memory), ToyModule()
+def fitted(
+    folder: Path, rounds: int, memory: float, path: Path | None = None, **options: Any
+) -> tuple[FederatedLoop, ToyModule, Any]:
+    fed = FederatedLoop(Scaffold(), cohort=4, executor="sequential", client_memory=memory, **options)
+    module = ToyModule()
     trainer = quiet_trainer(rounds, fed, default_root_dir=folder)
     trainer.fit(module, datamodule=toy_data(), ckpt_path=path)
     return fed, module, trainer
@@ -53,8 +56,8 @@ def test_a_run_with_files_is_the_run_without_and_resumes_bitwise(tmp_path: Path)
     for other in (spilled, resumed):
         assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), other.parameters(), strict=True))
     shutil.rmtree(tmp_path / "moved" / SUBFOLDER)
-    with pytest.raises(RuntimeError, match="copy the folder client_states/"):
-        fitted(tmp_path / "moved", 5, 0.001, saved)
+    with pytest.raises(FileNotFoundError, match="in [3-8] files that are not there.*copy the folder client_states/"):
+        fitted(tmp_path / "moved", 3, 0.001, saved, on_error="drop")  # before any client is asked for
 
 
 def test_files_are_on_the_disk_before_the_checkpoint_that_names_them(
