@@ -52,8 +52,6 @@ class FedDyn(Algorithm):
         {'dyn_alpha': 0.1, 'dynamic': 1}
     """
 
-    travels = (DRIFT,)
-
     def __init__(
         self,
         alpha: float = 0.01,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lightning_fedhpo import FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FedAvg, FedDyn, FedEx, Float, Int, Scaffold, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_run
 from tests.fits import fit
 
@@ -30,6 +30,13 @@ def test_every_count_follows_from_the_jobs(before: bool) -> None:
         "bytes_up": len(jobs) * BYTES,
         "bytes_down": len(jobs) * BYTES,
     }
+
+
+@pytest.mark.parametrize(("make", "models"), [(FedAvg, 1), (FedDyn, 1), (Scaffold, 2)])
+def test_what_travels_beside_the_model(make: Any, models: int) -> None:
+    """SCAFFOLD's control variate does, both ways; FedDyn's server adds its mean drift to the model that it sends."""
+    ledger = toy_run(2, algorithm=make())[0].result.ledger
+    assert ledger["bytes_up"] == ledger["bytes_down"] == 6 * models * BYTES
 
 
 @pytest.mark.filterwarnings("ignore:client .* failed in round")
