@@ -169,8 +169,11 @@ class Algorithm:
                 f"{did_you_mean(unknown[0], self.server)}"
             )
 
-    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str]) -> None:
-        """Refuse, or warn of, a local training that the method was not made for; ``tuned`` names hyperparameters."""
+    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str], epochs: int) -> None:
+        """Refuse, or warn of, a local training that the method was not made for.
+
+        ``tuned`` names hyperparameters, ``epochs`` is the most that a client may get.
+        """
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible values: the constructor checks the defaults, the set-up what may be set or drawn."""

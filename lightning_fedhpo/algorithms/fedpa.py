@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
+from torch.optim import Optimizer
 
 from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS, Algorithm
 from lightning_fedhpo.arguments import number, whole
@@ -33,9 +35,11 @@ def posterior_delta(start: Tensor, samples: Tensor, shrinkage: float) -> Tensor:
     >>> posterior_delta(torch.tensor([4.0]), torch.tensor([[1.0], [3.0]]), shrinkage=0.5)
     tensor([1.5000])
     """
-    count, mean = len(samples), samples.mean(0)
+    count, kind = len(samples), torch.promote_types(samples.dtype, torch.float32)  # nothing solves in half precision
+    samples, start = samples.to(kind), start.to(kind)
+    mean = samples.mean(0)
     centred, distance = samples - mean, start - mean
-    inner = torch.eye(count, dtype=samples.dtype, device=samples.device) + shrinkage * centred @ centred.T
+    inner = torch.eye(count, dtype=kind, device=samples.device) + shrinkage * centred @ centred.T
     inverse = distance - shrinkage * centred.T @ torch.linalg.solve(inner, centred @ distance)
     delta: Tensor = (1 + (count - 1) * shrinkage) * inverse
     return delta
@@ -100,7 +104,17 @@ class FedPA(Algorithm):
             start = torch.cat([weight.detach().flatten() for weight in run.start])
             sent = start - posterior_delta(start, torch.stack(samples), float(run.values["pa_shrinkage"]))
             parts = torch.split(sent, [weight.numel() for weight in run.start])
-            run.send([part.view_as(weight) for part, weight in zip(parts, run.start, strict=True)])
+            run.send([part.view_as(weight).to(weight.dtype) for part, weight in zip(parts, run.start, strict=True)])
+
+    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str], epochs: int) -> None:
+        """Warn where no client has two samples."""
+        burn_in = 0 if "pa_burn_in" in tuned else int(self.client["pa_burn_in"])
+        if epochs < burn_in + 2:
+            rank_zero_warn(
+                f"FedPA takes a sample from every local epoch after the burn-in: with {epochs} epochs and a burn-in of "
+                f"{burn_in} there are fewer than two, and the shrinkage has no effect. Give clients more epochs: "
+                f"FederatedLoop(epochs={burn_in + 2}), or `epochs` in a space."
+            )
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible values of its own hyperparameters, too."""

@@ -123,17 +123,17 @@ class Scaffold(Algorithm):
         torch._foreach_add_(arm.server_state[CONTROL], arm.state_sum(CONTROL), alpha=1 / self.clients)
         super().aggregate(arm)
 
-    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str]) -> None:
+    def check_training(self, optimizers: Sequence[Optimizer], tuned: Sequence[str], epochs: int) -> None:
         """Warn where a step is not the learning rate times a gradient, as the method assumes."""
         if self.option == 1:
             return
         plain = all(isinstance(one, SGD) and not any(g["momentum"] for g in one.param_groups) for one in optimizers)
         if not plain or "momentum" in tuned:
-            kinds = ", ".join(type(one).__name__ for one in optimizers)
+            others = [type(one).__name__ for one in optimizers if not isinstance(one, SGD)]
             rank_zero_warn(
-                f"Scaffold takes a local step for the learning rate times a gradient. With momentum, or with {kinds} "
-                "if that is not SGD, it is not: control variates are then scaled by another factor. The formula is "
-                "used as it is."
+                "Scaffold takes a local step for the learning rate times a gradient, which it is not with "
+                f"{', '.join(others) or 'momentum'}: control variates are then scaled by another factor. Take SGD "
+                "without momentum, or Scaffold(option=1), whose control variates are gradients."
             )
 
     def identity(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_learning_rates_that_change_within_a_job_are_summed_up() -> None:
 
 
 def test_scaffold_says_that_momentum_is_not_its_step() -> None:
-    with pytest.warns(UserWarning, match="learning rate times a gradient"):
+    with pytest.warns(UserWarning, match="which it is not with momentum: .*option=1"):
         trained(Scaffold(), rounds=1, cohort=2, momentum=0.9)
 
 

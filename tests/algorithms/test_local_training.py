@@ -73,6 +73,16 @@ def test_the_posterior_delta_of_many_samples() -> None:
     sigma = rho * torch.eye(7, dtype=torch.float64) + (1 - rho) * torch.cov(samples.T)
     expected = torch.linalg.solve(sigma, start - samples.mean(0))
     assert torch.allclose(posterior_delta(start, samples, 0.3), expected)
+    rough = posterior_delta(start.bfloat16(), samples.bfloat16(), 0.3)
+    assert torch.allclose(rough.double(), expected, atol=0.1)
+
+
+@pytest.mark.parametrize(("epochs", "burn_in"), [(1, 0), (4, 3)])
+def test_fedpa_says_that_one_sample_has_no_spread(epochs: int, burn_in: int) -> None:
+    with pytest.warns(UserWarning, match=f"FederatedLoop\\(epochs={burn_in + 2}\\)"):
+        found = trained(FedPA(0.9, burn_in), 1, 3, epochs=epochs)[1]
+    with pytest.warns(UserWarning, match="the shrinkage has no effect"):
+        assert found == pytest.approx(trained(FedPA(0.1, burn_in), 1, 3, epochs=epochs)[1])
 
 
 @pytest.mark.parametrize("form", FORMS)
