@@ -182,14 +182,14 @@ class FederatedLoop(RunHooks):
             yield result
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
-        """Aggregate an arm whose results are all in, and let the tuner learn from them."""
+        """Aggregate an arm whose results are all in, and let the tuner learn; if none arrived, the score stays."""
         session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
         session.aggregating = True
         in_force = session.in_force(arm)  # before the arm goes on to its next round
         self.algorithm.aggregate(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
         score, seen, exact = session.scored(arm, results, on_server, number)
-        arm.scores.append(arm.scores[-1] if not results and arm.scores else score)  # an empty round changes nothing
+        arm.scores.append(arm.scores[-1] if arm.scores and all(one.job.lost for one in results) else score)
         session.records.record_round(number, arm, results, on_server, exact | in_force, tuner.models_received)
         tuner.observe(arm, seen, self._context)
         session.aggregating = False

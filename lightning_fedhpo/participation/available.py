@@ -81,17 +81,18 @@ class AvailableClients(Participation):
 
 def _read(path: Path) -> dict[int, list[int]]:
     """Read a trace: the clients of every round."""
-    rounds: dict[int, list[int]] = {}
+    rounds: dict[int, dict[int, None]] = {}
     try:
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                clients = rounds.setdefault(int(row["round"]), [])
-                if int(row["client"]) not in clients:
-                    clients.append(int(row["client"]))
+        with path.open(newline="", encoding="utf-8-sig") as file:  # as spreadsheets write it
+            for row in csv.DictReader(file, skipinitialspace=True):
+                rounds.setdefault(int(row["round"]), {})[int(row["client"])] = None
+    except OSError as error:
+        raise ValueError(f"a `trace` must be a file that can be read, got {path}: {error.strerror}.") from error
     except (KeyError, TypeError, ValueError) as error:
+        what = f"it has no column {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"a trace must be a CSV file with the columns `round` and `client`, whole numbers; {path} is none: {error}."
+            f"a trace must be a CSV file with the columns `round` and `client`, whole numbers; {path} is none: {what}."
         ) from error
     if not rounds or min(rounds) < 0:
         raise ValueError(f"the trace {path} must have at least one row, with rounds from 0 on.")
-    return rounds
+    return {number: list(clients) for number, clients in rounds.items()}

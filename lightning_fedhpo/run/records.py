@@ -113,6 +113,8 @@ class Records:
         """Say once a round which clients were left out, and why, or that there were none."""
         if not jobs:
             rank_zero_warn(f"no client was available in round {number}: it is empty, and models and scores stay.")
+        elif all(row["clients"] == (row.get("lost") or 0) for row in self.rows.values()):
+            rank_zero_warn(f"no work of round {number} has arrived: {jobs} jobs are lost, and models and scores stay.")
         failed = [result for result in self._dropped if result.error]
         diverged = [result for result in self._dropped if not result.error]
         self._dropped = []

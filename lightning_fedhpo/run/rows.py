@@ -53,7 +53,7 @@ def job_row(result: ClientResult) -> dict[str, Cell]:
         "score_before": result.score_before,
         "score_after": result.score_after,
         "local_steps": result.local_steps,
-        "dropped": not result.finite,
+        "dropped": not result.finite and job.lost is None,
         **({} if job.seconds is None else {"seconds": job.seconds, "lost": job.lost}),
     }
 

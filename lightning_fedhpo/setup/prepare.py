@@ -62,7 +62,8 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
             f"{type(algorithm).__name__} counts the steps of the optimizer, but {type(module).__name__} optimises by "
             "hand: take automatic optimization, or another algorithm."
         )
-    algorithm.check_training(session.trainer.optimizers, tuning.names, session.longest[0])
+    epochs = max(map(int, tuning.values("epochs")), default=options.epochs)
+    algorithm.check_training(session.trainer.optimizers, tuning.names, epochs)
 
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while

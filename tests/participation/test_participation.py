@@ -15,8 +15,10 @@ from lightning_fedhpo import (
     ClientsBySize,
     ClientsInTurn,
     Devices,
+    FedAvg,
     FederatedLoop,
     FedOpt,
+    Fixed,
     RandomSearch,
     algorithms,
     participation,
@@ -120,6 +122,20 @@ def test_lost_work_is_on_the_ledger_and_nowhere_else() -> None:
     assert history[0]["score"] == pytest.approx(mean)
 
 
+@pytest.mark.filterwarnings("ignore:no work of round")
+def test_a_round_whose_work_is_all_lost_is_an_empty_one() -> None:
+    """One client a round, which fails in every other round: the score is that of the last that came."""
+    fed = run(rounds=10, cohort=1, devices=Devices(dropout=0.5))
+    history, jobs = fed.result.history, fed.result.jobs
+    assert 0 < sum(history["lost"]) < 10 and not any(jobs["dropped"])
+    expected = float("nan")
+    for row, job in zip(history, jobs, strict=True):
+        expected = job["score_after"] if job["lost"] is None else expected
+        assert row["score"] == pytest.approx(expected, nan_ok=True)
+    with pytest.warns(UserWarning, match="no work of round 3 has arrived: 4 jobs are lost"):
+        assert run(rounds=4, devices=Devices(deadline=1e-6)).result.score is None
+
+
 def test_an_empty_round_says_so_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("round,client\n0,4\n0,2\n2,7\n3,1\n")
     with pytest.warns(UserWarning, match="no client was available in round 1"):
@@ -140,6 +156,13 @@ def test_an_empty_round_leaves_everything_as_it_is(kind: Any, tmp_path: Path) ->
     before, after, later = (run(rounds, **options).arms[0].state_dict() for rounds in (1, 2, 3))
     assert {name for name in before if plain(before[name]) != plain(after[name])} == {"rounds", "scores"}
     assert plain(later["weights"]) != plain(after["weights"])
+
+
+def test_local_epochs_take_their_time() -> None:
+    """One second for an example and epoch: two epochs of the head, three of the rest."""
+    fed = FederatedLoop(FedAvg(local="net.3.*"), 2, executor="sequential", epochs=3, devices=Devices(seconds=1.0))
+    quiet_trainer(1, fed, Fixed(client={"local_epochs": 2})).fit(ToyModule(), datamodule=toy_data())
+    assert [row["seconds"] for row in fed.result.jobs] == [5 * row["train_examples"] for row in fed.result.jobs]
 
 
 def test_a_first_round_without_anybody_is_no_divergence() -> None:
@@ -163,6 +186,7 @@ def test_every_tuner_goes_on_with_cohorts_of_all_sizes(kind: Any, tmp_path: Path
     assert set(fed.result.history["clients"]) == {0, 1, 2, 3}
 
 
+@pytest.mark.filterwarnings("ignore:no work of round")
 def test_resume_is_bitwise(tmp_path: Path) -> None:
     def fitted(rounds: int, path: Path | None = None, dropout: float = 0.3) -> tuple[FederatedLoop, Any]:
         devices = Devices(dropout=dropout, spread=0.5, over_selection=1.3)
@@ -201,5 +225,9 @@ def test_a_bad_trace(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="clients that do not exist: 99. The federation has clients 0 to 7"):
         run(clients=AvailableClients(trace=path))
     path.write_text("when,who\n0,1\n")
-    with pytest.raises(ValueError, match="columns `round` and `client`"):
+    with pytest.raises(ValueError, match="columns `round` and `client`.*it has no column 'round'"):
         AvailableClients(trace=path)
+    with pytest.raises(ValueError, match="a file that can be read, got .*nowhere.csv"):
+        AvailableClients(trace=tmp_path / "nowhere.csv")
+    path.write_bytes(b"\xef\xbb\xbfround, client\r\n0, 3\r\n")  # as spreadsheets write it
+    assert AvailableClients(trace=path).available(Draw(0, 0, 0, 8, SIZES)).tolist() == [3]
