@@ -133,7 +133,8 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
         kind = self.tokenizer, self.stop_words, self.lowercase
         if isinstance(texts, Corpus):
             return [texts.counts(order, *kind) for order in range(1, self.n + 1)]
-        return [ngram_counts(check_texts(texts), order, *kind) for order in range(1, self.n + 1)]
+        found = check_texts(texts)
+        return [ngram_counts(found, order, *kind) for order in range(1, self.n + 1)]
 
     def _counts(self, texts: Sequence[str] | Corpus) -> tuple[csr_matrix, NDArray[Any]]:
         """Return the counts by bin, and each text's number of tokens."""

@@ -12,6 +12,8 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from lightning_fedhpo.arguments import shown
+
 Tokenizer: TypeAlias = Callable[[str], Sequence[str]]
 HASHES = 2**30
 """The number of different hashes. Any smaller power of two divides it: bins are a hash's remainder."""
@@ -48,9 +50,10 @@ def ngrams(words: Sequence[str], order: int) -> list[str]:
 
 def check_texts(texts: Any) -> list[str]:
     """Return texts as a list, or raise if they are none."""
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("a bag of n-grams takes a sequence of texts, one for each example.")
-    return list(texts)
+    found = [] if isinstance(texts, str) else list(texts)
+    if not found or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"a bag of n-grams takes a sequence of texts, one for each example, got {shown(texts)}.")
+    return found
 
 
 def ngram_counts(

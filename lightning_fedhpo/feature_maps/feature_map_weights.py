@@ -52,7 +52,7 @@ class FeatureMapWeights(Callback):
         mode: Which scores are better.
         every: Validations between two steps; a Trainer validates once an epoch by default.
         key: Where a batch has its inputs, if it is not a tensor: the place in a list or tuple, or the key of a dict.
-        seed: Which example gets which map, and what random maps draw, are functions of it.
+        seed: Which example gets which map, and what random maps draw in training and scores, are functions of it.
 
     Attributes:
         maps: The functions, by name.

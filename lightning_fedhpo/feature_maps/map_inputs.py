@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightning_fedhpo.arguments import shown
-
 Key = int | str
 Map = Callable[[Tensor], Tensor]
 
@@ -34,7 +32,7 @@ def inputs_of(batch: Any, key: Key) -> Tensor:
         )
     inputs = batch[key]
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"a batch's inputs must be a tensor, got {shown(inputs)} under `key={key!r}`.")
+        raise TypeError(f"a batch's inputs must be a tensor, got {type(inputs).__name__} under `key={key!r}`.")
     return inputs
 
 
@@ -69,6 +67,8 @@ def mapped(maps: Mapping[str, Map], name: str, inputs: Tensor) -> Tensor:
 def mixture(maps: Mapping[str, Map], inputs: Tensor, drawn: NDArray[np.int64]) -> Tensor:
     """Return inputs in their order, each under the map that was drawn for it.
 
+    One example that is nan spoils the weights that all maps share: no map may make it of finite inputs.
+
     >>> mixture({"plus": torch.abs, "zero": torch.zeros_like}, torch.tensor([-1, -2, -3]), np.array([0, 1, 0]))
     tensor([1, 0, 3])
     """
@@ -80,8 +80,12 @@ def mixture(maps: Mapping[str, Map], inputs: Tensor, drawn: NDArray[np.int64]) -
         if len(at)
     }
     check_alike(parts)
+    found = torch.cat(list(parts.values()))
+    if not found.isfinite().all() and inputs.isfinite().all():
+        sick = next(name for name, part in parts.items() if not part.isfinite().all())
+        raise ValueError(f"maps must return numbers: {sick!r} returns nan or infinity for finite inputs. Leave it out.")
     order = np.argsort(np.concatenate(places))
-    return torch.cat(list(parts.values()))[torch.from_numpy(order).to(inputs.device)]
+    return found[torch.from_numpy(order).to(inputs.device)]
 
 
 def check_alike(parts: Mapping[str, Tensor]) -> None:

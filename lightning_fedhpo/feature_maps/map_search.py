@@ -1,7 +1,8 @@
 """The search for a feature map: mixtures of maps, and one model for all of them.
 
-"Weight Sharing for Hyperparameter Optimization beyond Neural Architecture Search", 2020, section 3.1. Deviation: maps
-are scored by the model's score (accuracy, R^2) rather than by its loss, unless a loss is asked for.
+Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020, section 3.1. Deviations: maps are scored by the
+model's score (accuracy, R^2) rather than by its loss, unless a loss is asked for. The most likely map is returned, not
+one drawn by the probabilities.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ def rows(examples: Any, places: NDArray[np.intp]) -> Any:
     if issparse(examples):
         return examples.tocsr()[places]
     return examples[places] if hasattr(examples, "shape") else np.asarray(examples)[places]
+
+
+def _size(found: Any) -> int:
+    """Return the bytes of features."""
+    return int(found.data.nbytes + found.indices.nbytes if issparse(found) else found.nbytes)
 
 
 class MapSearch:
@@ -119,15 +125,15 @@ class MapSearch:
         parts = {place: np.flatnonzero(chosen == place) for place in np.unique(chosen)}
         found = [self.features(int(place), rows(self.examples, at)) for place, at in parts.items()]
         original = np.argsort(np.concatenate(list(parts.values())))
-        return vstack(found, format="csr")[original] if issparse(found[0]) else np.concatenate(found)[original]
+        if any(map(issparse, found)):
+            return vstack(found, format="csr")[original]
+        return np.concatenate(found)[original]
 
     def _valid_features(self, place: int) -> Any:
         if place in self._cache:
             return self._cache[place]
         found = self.features(place, self.valid_examples)
-        size = found.data.nbytes + found.indices.nbytes if issparse(found) else found.nbytes
-        if size <= self._room:
-            self._room -= size
+        if _size(found) + sum(map(_size, self._cache.values())) <= self._room:
             self._cache[place] = found
         return found
 

@@ -1,4 +1,4 @@
-"""Feature maps drawn from the spaces of "Weight Sharing for Hyperparameter Optimization beyond ...", 2020, appendix A.
+"""Feature maps drawn from spaces: Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020, appendix A.
 
 Deviations: for random features the appendix names Li et al., "Hyperband", JMLR 2018, whose preprocessing and range of
 bandwidths are taken; ``nltk.word_tokenize`` is replaced by words and punctuation marks.

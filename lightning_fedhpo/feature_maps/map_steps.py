@@ -1,6 +1,6 @@
 """What is done with the scores of feature maps: halving, and exponentiated gradient.
 
-"Weight Sharing for Hyperparameter Optimization beyond Neural Architecture Search", 2020, section 3.1. Deviation: the
+Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020, section 3.1. Deviation: the
 exponentiated step is FedEx's aggressive one on the scores less their mean, and so does not depend on their scale.
 """
 

@@ -102,6 +102,8 @@ class SharedFeatureMaps(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         score = check_scoring(model, scoring=self.scoring)
         search = MapSearch(self.maps, model, train, valid, score, draw, self.cache_bytes)
         self.probabilities_ = getattr(search, self.method)()
+        if search.history and not np.isfinite([step["scores"] for step in search.history]).any():
+            raise ValueError("no map has a score that is a number: look at `scoring` and the validation examples.")
         self.best_index_ = int(np.argmax(self.probabilities_))
         self.best_map_, self.estimator_, self.history_ = search.maps[self.best_index_], search.model, search.history
         if self.method != "random":
@@ -148,6 +150,12 @@ class SharedFeatureMaps(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         number("validation", self.validation, above=0, below=1)
         if not self.maps:
             raise ValueError("there must be at least one map, got none.")
+        for place, one in enumerate(self.maps):
+            if not hasattr(one, "transform"):
+                raise TypeError(
+                    f"`maps` must be scikit-learn transformers, got {one!r} at {place}: wrap a function in "
+                    "scikit-learn's `FunctionTransformer`."
+                )
         if is_classifier(self):
             check_classification_targets(labels)
             if len(np.unique(labels)) < 2:

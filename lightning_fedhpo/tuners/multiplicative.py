@@ -1,8 +1,8 @@
 """Weight sharing with multiplicative weights.
 
-"Weight Sharing for Hyperparameter Optimization beyond Neural Architecture Search", 2020 (section on federated
-learning): ``p_c *= exp(-s_i / sqrt(n))`` for every client i that trained with c, s_i its mean validation loss, n the
-number of rounds planned. The paper's aggregate is the plain mean of the cohort's models: give the algorithm
+Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020 section 4.1:
+``p_c *= exp(-s_i / sqrt(n))`` for every client i that trained with c, s_i its mean validation loss, n the number of
+rounds planned. The paper's aggregate is the plain mean of the cohort's models: give the algorithm
 ``weighting="uniform"`` for it.
 """
 

@@ -71,5 +71,16 @@ def test_a_corpus_and_its_parts_give_what_texts_give() -> None:
 def test_bad_input_is_refused(settings: dict[str, Any], labels: Any, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         BagOfNGrams(**settings).fit(TEXTS, labels)
-    with pytest.raises(ValueError, match="takes a sequence of texts"):
-        BagOfNGrams(weights="none").fit("one text")
+
+
+@pytest.mark.parametrize("texts", ["one text", [], ["good", 3]])
+def test_what_is_not_texts_is_refused(texts: Any) -> None:
+    bag = BagOfNGrams(weights="none").fit(TEXTS)
+    for use in (bag.fit, bag.transform):
+        with pytest.raises(ValueError, match="takes a sequence of texts, one for each example, got "):
+            use(texts)
+
+
+def test_texts_may_come_one_after_another() -> None:
+    bag = BagOfNGrams(64, n=2, weights="none").fit(iter(TEXTS))
+    assert (bag.transform(iter(TEXTS)) != bag.transform(TEXTS)).nnz == 0

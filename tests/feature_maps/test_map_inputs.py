@@ -76,6 +76,7 @@ def test_maps_come_after_the_hook_of_a_data_module() -> None:
             {},
             r"as many examples as it gets: 'mean' got shape .*, 6\) and returned .*\(6,\)",
         ),
+        ({"log": Tensor.log}, {}, "maps must return numbers: 'log' returns nan or infinity for finite inputs"),
         ({"list": Tensor.tolist}, {}, "'list' got shape .* and returned list"),
         ({}, {"monitor": "val_los"}, "among .* returns: val_loss, val_acc. .*Did you mean 'val_loss'"),
         ({}, {"key": "x"}, "`key` must name the inputs in a batch, got 'x': there are 0, 1"),

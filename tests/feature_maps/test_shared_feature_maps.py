@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from lightning_fedhpo.feature_maps import SharedFeatureMaps, fourier_maps
@@ -30,6 +31,16 @@ class Broken(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Any:  # noqa: N803
         return np.full((len(X), self.columns), self.value)
+
+
+class Counting(StandardScaler):  # type: ignore[misc]  # scikit-learn has no types
+    """Notes the number of examples of each use."""
+
+    used: list[int]  # of all maps, set by a test
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        self.used.append(len(X))
+        return super().transform(X)
 
 
 def fitted(method: Any, maps: Any = MAPS, estimator: Any = None, **more: Any) -> SharedFeatureMaps:
@@ -96,6 +107,34 @@ def test_a_small_cache_and_warm_starts_change_no_decision() -> None:
     assert SharedFeatureMaps([StandardScaler(), Normalizer()], estimator=Ridge()).fit(X2, y2).best_index_ == 0
 
 
+def test_maps_that_are_out_make_room_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight maps, room for two. The last four stay, then two of them: those that are kept in place of the first two."""
+    monkeypatch.setattr(Counting, "used", [], raising=False)
+    scores = iter([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1])
+    search = SharedFeatureMaps([Counting() for _ in range(8)], estimator=RidgeClassifier())
+    search.set_params(scoring=lambda *_: next(scores), cache_bytes=2 * X[300:].nbytes)
+    search.fit(X[:300], Y[:300], validation=(X[300:], Y[300:]))
+    assert Counting.used.count(100) == 8 + 4 + 0 and search.best_index_ == 5
+
+
+def test_sparse_and_dense_maps_share_a_model() -> None:
+    """The first mixture by hand, whichever kind comes first."""
+    dense, sparse = FunctionTransformer(lambda x: x.toarray(), accept_sparse=True), Normalizer()
+    chosen = np.random.RandomState(0).choice(2, size=300, p=[0.5, 0.5])
+    for maps in ([dense, sparse], [sparse, dense]):
+        of_maps = [X[:300], Normalizer().fit_transform(X[:300])][:: 1 if maps[0] is dense else -1]
+        model = RidgeClassifier().fit(np.stack(of_maps)[chosen, np.arange(300)], Y[:300])
+        valid = csr_matrix(X[300:]), Y[300:]
+        search = SharedFeatureMaps(maps, estimator=RidgeClassifier()).fit(csr_matrix(X[:300]), Y[:300], valid)
+        assert search.history_[0]["scores"][maps.index(dense)] == model.score(X[300:], Y[300:])
+
+
+@pytest.mark.parametrize("method", ["halving", "exponentiated", "random"])
+def test_scores_that_are_all_nan_are_refused(method: Any) -> None:
+    with pytest.raises(ValueError, match="no map has a score that is a number: look at `scoring`"):
+        fitted(method, scoring=lambda model, features, labels: np.nan)
+
+
 @pytest.mark.parametrize(
     ("maps", "labels", "rule"),
     [
@@ -104,10 +143,11 @@ def test_a_small_cache_and_warm_starts_change_no_decision() -> None:
         (MAPS, np.zeros(400), "at least two classes, got one"),
         (MAPS * 40, Y, "must not outnumber the training examples, got 360 maps and 320"),
         ([], Y, "at least one map"),
+        ([*MAPS, np.sqrt], Y, "must be scikit-learn transformers, got <ufunc 'sqrt'> at 9: wrap a function"),
     ],
 )
 def test_bad_input_is_refused(maps: Any, labels: Any, rule: str) -> None:
-    with pytest.raises(ValueError, match=rule):
+    with pytest.raises((ValueError, TypeError), match=rule):
         SharedFeatureMaps(maps, estimator=RidgeClassifier()).fit(X, labels)
 
 
