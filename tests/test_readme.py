@@ -20,7 +20,7 @@ import torch
 import yaml
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo import FederatedLoop, NoisyScores
 from lightning_fedhpo.executors import Sequential, settings
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
 from tests.data.image_sets import write_idx
@@ -88,6 +88,10 @@ def test_a_tuner_of_ones_own() -> None:
     quiet_trainer(25, fed, names["Greedy"]([1e-4, 0.5])).fit(ToyModule(), datamodule=toy_data())
     late = [row["lr"] for row in fed.result.jobs if row["round"] >= 15]
     assert late.count(0.5) > 0.6 * len(late), "the rate with the smaller losses is used more"
+    fed = FederatedLoop(cohort=4, noise=NoisyScores(clients=1))
+    tuner = names["Greedy"]([1e-4, 0.5])
+    quiet_trainer(3, fed, tuner).fit(ToyModule(), datamodule=toy_data())
+    assert sorted(score for one in tuner.losses.values() for score in one) == sorted(fed.result.history["score"])
 
 
 @pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")
