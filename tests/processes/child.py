@@ -16,7 +16,9 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop, processes
+from lightning_fedhpo.feature_maps import FeatureMapWeights
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
+from tests.feature_maps.map_runs import MAPS, fitted
 from tests.processes.cases import CASES, METHODS, mixed, outcome, run, sick
 
 RANK = int(os.environ.get("RANK", 0))
@@ -68,6 +70,13 @@ def end(trainer: Any, module: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def map_scores(**options: Any) -> list[Any]:
+    """Return the scores of maps with a module that stays as it is."""
+    weights = FeatureMapWeights(MAPS)
+    fitted(weights, 3, ToyModule(lr=0.0), **options)
+    return [[row["map"], row["score"]] for row in weights.history]
+
+
 def main(folder: Path) -> None:
     found: dict[str, Any] = {name: run(name, folder / name, **TOGETHER) for name in CASES}
     found["second half"] = run("searched", folder / "rest", path=folder / "end.ckpt", **TOGETHER)
@@ -81,6 +90,7 @@ def main(folder: Path) -> None:
     found["refused"] = trained(ToyModule(), toy_data(), monitor="val_nothing")
     found["apart"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=stop))
     found["ended"] = trained(ToyModule(), toy_data(), LambdaCallback(on_train_epoch_end=end))
+    found["maps"] = map_scores(**TOGETHER)
     summed, largest = mixed(RANK)
     processes.all_reduce_in_place(summed, largest)
     (one, most), (other, more) = mixed(0), mixed(1)

@@ -12,6 +12,7 @@ import pytest
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
 from tests.processes.cases import CASES, METHODS, differences, outcome, run, sick
+from tests.processes.child import map_scores
 from tests.resume.cases import KEEP, LIGHTNING_SAYS
 from tests.runs import process
 
@@ -89,6 +90,13 @@ def test_what_differs_between_processes_does_not_matter(name: str, found: Any) -
 def test_the_end_of_one_is_the_end_of_both(name: str, message: str, rounds: int, found: Any) -> None:
     for said, done in (one[name] for one in found[0]):
         assert message in said and done == rounds
+
+
+def test_maps_are_scored_on_the_examples_of_both(found: Any) -> None:
+    """An ordinary Trainer: each process has half of the validation examples, and the mean is the score of all."""
+    expected, first, second = map_scores(), *(one["maps"] for one in found[0])
+    assert first == second and [name for name, _ in first] == [name for name, _ in expected]
+    assert [score for _, score in first] == pytest.approx([score for _, score in expected], rel=1e-5)
 
 
 def test_tensors_of_every_kind_are_summed(found: Any) -> None:
