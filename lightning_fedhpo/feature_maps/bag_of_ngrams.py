@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lightning_fedhpo.arguments import check_kinds, number, whole
@@ -101,13 +102,15 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self._check()
         counts = [self._counts(X)[0]] if self.binarize else self._orders(X)
         if self.weights == "naive-bayes":
-            classes: Any = np.unique(y) if y is not None else []
+            labels = np.zeros(0) if y is None else column_or_1d(y)
+            classes = np.unique(labels)
             if len(classes) != 2:
                 raise ValueError(
                     f"naive-Bayes weights need labels of two classes, got {len(classes)} classes: take "
                     '`weights="inverse-frequency"`.'
                 )
-            positive = np.asarray(y) == classes[1]
+            check_consistent_length(counts[0], labels)
+            positive = labels == classes[1]
             p, q = (self._sums([one[part] for one in counts]) for part in (positive, ~positive))
             of_bins = naive_bayes_weights(p, q, self.smoothing)
         elif self.weights == "inverse-frequency":

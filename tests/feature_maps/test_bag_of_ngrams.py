@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lightning_fedhpo.feature_maps import BagOfNGrams, Corpus
@@ -64,6 +65,8 @@ def test_a_corpus_and_its_parts_give_what_texts_give() -> None:
     [
         ({}, [0, 1, 2, 0, 1], "two classes, got 3"),
         ({}, None, "two classes, got 0"),
+        ({}, LABELS[1:], "inconsistent numbers of samples: .5, 4."),
+        ({}, [[label, 1] for label in LABELS], "y should be a 1d array"),
         ({"bins": 100}, LABELS, "power of two, got 100: take 128"),
         ({"tokenizer": "nltk"}, LABELS, "one of remove, split, words or a function"),
     ],
@@ -73,7 +76,7 @@ def test_bad_input_is_refused(settings: dict[str, Any], labels: Any, rule: str) 
         BagOfNGrams(**settings).fit(TEXTS, labels)
 
 
-@pytest.mark.parametrize("texts", ["one text", [], ["good", 3]])
+@pytest.mark.parametrize("texts", ["one text", [], ["good", 3], pd.DataFrame({"text": TEXTS})])
 def test_what_is_not_texts_is_refused(texts: Any) -> None:
     bag = BagOfNGrams(weights="none").fit(TEXTS)
     for use in (bag.fit, bag.transform):
