@@ -111,9 +111,9 @@ class FedPA(Algorithm):
         burn_in = 0 if "pa_burn_in" in tuned else int(self.client["pa_burn_in"])
         if epochs < burn_in + 2:
             rank_zero_warn(
-                f"FedPA takes a sample from every local epoch after the burn-in: with {epochs} epochs and a burn-in of "
-                f"{burn_in} there are fewer than two, and the shrinkage has no effect. Give clients more epochs: "
-                f"FederatedLoop(epochs={burn_in + 2}), or `epochs` in a space."
+                "FedPA takes a sample from every local epoch after the burn-in: with "
+                f"epochs={epochs} and burn_in={burn_in} there are fewer than two, and the shrinkage has no effect. "
+                f"Give clients more epochs: FederatedLoop(epochs={burn_in + 2}), or `epochs` in a space."
             )
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:

@@ -46,7 +46,8 @@ class MAML(Algorithm):
         lr: The server's learning rate, on the meta-gradient.
         first_order: Take the gradient after local training as the meta-gradient. Second order keeps a copy of the
             model for every local step; it needs plain steps of SGD and a module that can be differentiated twice.
-        query: The client's examples that the gradient is taken on. The other arguments are FedAvg's.
+        query: The client's examples that the gradient is taken on; a client without validation examples takes those
+            for training. The other arguments are FedAvg's.
 
     Example:
         >>> MAML(lr=0.1).server
@@ -88,7 +89,8 @@ class MAML(Algorithm):
 
             run.train(around=around)
         if run.sends:
-            meta = carried_back(run, path, run.gradient(self.query, run.trained))[: len(run.start)]
+            query = self.query if len(run.examples(self.query)) else "train"
+            meta = carried_back(run, path, run.gradient(query, run.trained))[: len(run.start)]
             run.send([weight.detach() - grad for weight, grad in zip(run.start, meta, strict=True)])
 
     def identity(self) -> dict[str, Any]:

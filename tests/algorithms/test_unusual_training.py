@@ -129,6 +129,13 @@ def test_second_order_maml_is_the_derivative_of_the_whole_training(local: Any) -
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-8), index
 
 
+def test_a_client_without_validation_examples_sends_mamls_gradient_of_its_training_examples() -> None:
+    """One of zero would count in the mean like any other."""
+    data = toy_data(clients=3, examples=60, fractions=(1.0, 0.0, 0.0))
+    val, train = (fitted(MAML(query=query), ToyModule(), data=data, monitor=None)[1] for query in ("val", "train"))
+    assert same(val, train)
+
+
 @pytest.mark.parametrize("kind", [MAML, FedPA, Ditto])
 def test_a_round_keeps_no_models_of_its_clients(kind: Any) -> None:
     held: list[Any] = []
