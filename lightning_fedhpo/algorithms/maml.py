@@ -108,8 +108,8 @@ def _groups(run: LocalRun) -> list[dict[str, Any] | None]:
     if not local.bare or not plain:
         what = ", ".join(local.besides) or type(optimizer).__name__
         raise MisconfigurationException(
-            f"second-order MAML follows plain steps of SGD back, got {what}: take SGD without dampening and Nesterov's "
-            "momentum, or MAML(first_order=True)."
+            f"second-order MAML follows plain steps of SGD back, without dampening and Nesterov's momentum, got "
+            f"{what}: do without it, or take MAML(first_order=True)."
         )
     places = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
     return [places.get(id(one)) for one in run.trained]
