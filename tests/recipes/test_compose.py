@@ -1,0 +1,23 @@
+"""Every recipe composes, and its overrides reach the objects of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from lightning_fedhpo.cli.build import build, searching
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+RECIPES = [f"{path.parent.name}={path.stem}" for path in sorted(FOLDER.glob("*/*.yaml"))]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_builds_its_search_and_tuner(recipe: str, tmp_path: Path) -> None:
+    with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
+        cfg = compose("config", [f"folder={tmp_path}", f"hydra.searchpath=[file://{FOLDER}]", f"+{recipe}"])
+    named = [cfg[kind]["_target_"].rpartition(".")[2] for kind in ("search", "tuner") if cfg[kind] is not None]
+    assert named and [type(part).__name__ for part in searching(cfg)] == named
+    assert build(cfg, "model").net is not None
+    assert build(cfg, "fed", algorithm=build(cfg, "algorithm")).options.cohort == cfg.fed.cohort
