@@ -114,6 +114,7 @@ def call(*arguments: str) -> tuple[object, str]:
         warnings.simplefilter("ignore")
         patch.setattr(sys, "argv", ["fedhpo", *arguments])
         patch.setattr(sys, "path", sys.path[:])
+        patch.setattr(sys, "gettrace", lambda: None)  # under coverage Hydra would take itself for debugged, and raise
         try:
             main()
         except SystemExit as end:
