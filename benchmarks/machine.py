@@ -74,7 +74,7 @@ def quiet() -> None:
     """Use one thread, and say nothing beside what is measured."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    for name in ("lightning.pytorch", "lightning.fabric"):
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning_fedhpo"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
