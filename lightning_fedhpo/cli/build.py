@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from lightning_fedhpo.run.folders import make_folder, path_of
 
 
 class RunFolder(HydraCallback):
-    """Report in one line that a run's folder cannot be made or gone on in, where Hydra would show a traceback."""
+    """Check the folder of a run or sweep, in one line where Hydra would show a traceback; end a sweep with a hint."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a run."""
@@ -33,9 +34,10 @@ class RunFolder(HydraCallback):
         self._check("hydra.sweep.dir", config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Say what shows a sweep's runs together."""
+        """Print the command that compares the runs of a sweep."""
         if processes.is_first():
-            print(f"Compare the runs: fedhpo-compare {OmegaConf.select(config, 'hydra.sweep.dir')}")
+            command = shlex.join(["fedhpo-compare", str(OmegaConf.select(config, "hydra.sweep.dir"))])
+            print(f"Compare the runs: {command}")
 
     def _check(self, name: str, config: DictConfig) -> None:
         try:

@@ -15,6 +15,7 @@ from lightning_fedhpo.processes.members import rank, world
 _PACKET = 1 << 15
 """Values of at most so many bytes take a single collective call, which is what most rounds need."""
 _HEAD = 8
+"""The bytes that hold a value's length."""
 
 
 class LostProcessError(RuntimeError):
@@ -55,20 +56,20 @@ def gather(value: Any, at: str) -> list[Any]:
     """
     if world() == 1:
         return [value]
-    said = [pickle.loads(one) for one in _gather_bytes(pickle.dumps((at, value)))]
+    own = (at, value)
+    packed = enumerate(_gather_bytes(pickle.dumps(own)))
+    said = [own if place == rank() else pickle.loads(one) for place, one in packed]
     if any(place != at for place, _ in said):
         raise ApartError(
             f"the processes of this run are no longer at the same place: this one is at {at}, another one is not. "
             "Something was done in one of them only: what a callback decides or calls (stopping, `evaluate`) must be "
             "the same in all of them."
         )
-    values = [one for _, one in said]
-    values[rank()] = value
-    return values
+    return [one for _, one in said]
 
 
 def _gather_bytes(own: bytes) -> list[bytes]:
-    """Return every process's bytes: one packet with the length in front, and a second if one does not fit."""
+    """Return every process's bytes: packets of fixed size with the length in front, and the rest if one is longer."""
     head = len(own).to_bytes(_HEAD, "big")
     packets = _gather_packets(head + own[:_PACKET], _HEAD + _PACKET)
     lengths = [int.from_bytes(packet[:_HEAD], "big") for packet in packets]

@@ -1,6 +1,6 @@
 """Weight sharing with multiplicative weights.
 
-Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020 section 4.1:
+Khodak et al., "Weight-Sharing Beyond Neural Architecture Search", 2020, section 4.1:
 ``p_c *= exp(-s_i / sqrt(n))`` for every client i that trained with c, s_i its mean validation loss, n the number of
 rounds planned. The paper's aggregate is the plain mean of the cohort's models: give the algorithm
 ``weighting="uniform"`` for it.
