@@ -102,7 +102,7 @@ def test_a_sweep_goes_on_with_the_runs_that_are_not_finished(project: Path, caps
     assert call(*shlex.split(command)[1:]) == (None, "")
     out = capsys.readouterr().out
     assert out.count("finished before: ") == 1
-    assert out.splitlines()[-1].startswith("Compare the runs: fedhpo-compare ") and out.rstrip().endswith("sweep")
+    assert shlex.split(out.splitlines()[-1]) == ["Compare", "the", "runs:", "fedhpo-compare", str(sweep)]
     assert (sweep / "1" / "summary.json").read_bytes() == summary
     assert len(rows(sweep / "0" / "history.csv")) == 4
     assert not (sweep / "0" / "failed.txt").exists()
