@@ -1,4 +1,4 @@
-"""Every recipe composes, and its overrides reach the objects of the run."""
+"""Every recipe composes, and its parts take their settings."""
 
 from __future__ import annotations
 
