@@ -15,9 +15,9 @@ import torch
 from lightning.pytorch import Callback
 
 from lightning_fedhpo import Choice, FederatedLoop, FedTune, Iid, SearchSpace
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.models import MLP
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import quiet_trainer
 from lightning_fedhpo.types import ClientResult, RoundContext
 

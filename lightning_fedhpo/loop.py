@@ -11,13 +11,13 @@ from typing import Any, Literal
 from lightning.pytorch import LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import processes, seeding
+from lightning_fedhpo import machine, processes, seeding
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
-from lightning_fedhpo.run import divergence, identity, machine, result_text
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.run import divergence, identity, result_text
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
 from lightning_fedhpo.setup import checks

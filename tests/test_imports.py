@@ -16,8 +16,8 @@ LAYERS = [
     {"loop"},
     {"tracking", "report"},
     {"setup", "run", "plots", "executors", "algorithms", "participation", "tuners", "searches", "feature_maps"},
-    {"client", "binding", "space", "data", "models", "processes", "_lightning"},
-    {"types", "seeding", "arguments"},
+    {"client", "binding", "space", "data", "models", "processes", "_lightning", "arms"},
+    {"types", "seeding", "arguments", "machine", "files"},
 ]
 """From the top down: a room imports from its own layer and from those below."""
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -16,8 +16,8 @@ from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.types import ClientResult, Config, plain
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.client.local_run import LocalRun
-    from lightning_fedhpo.run.arm import Arm
 
 
 LOCAL_EPOCHS = "local_epochs"

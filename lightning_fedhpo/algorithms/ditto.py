@@ -17,8 +17,8 @@ from lightning_fedhpo.arguments import number
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.client.local_run import LocalRun
-    from lightning_fedhpo.run.arm import Arm
 
 PERSONAL = "own model"
 

@@ -20,7 +20,7 @@ from lightning_fedhpo.arguments import number
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.run.arm import Arm
+    from lightning_fedhpo.arms.arm import Arm
 
 DRIFT = "drift"
 """The name of ``h_i`` in a client's state, and of the mean of all in the server's."""

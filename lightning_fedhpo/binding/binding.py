@@ -26,8 +26,8 @@ from torch import nn
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finite, is_number, number, whole
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
-from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.types import Config
 
 LOOP = ("epochs", "batch_size")

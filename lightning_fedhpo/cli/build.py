@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from lightning_fedhpo import processes
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
+from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
-from lightning_fedhpo.run.folders import make_folder, path_of
 
 
 class RunFolder(HydraCallback):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.report import report_line
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.report.comparison import metrics_of, tests_at, values_of
-from lightning_fedhpo.run.table import Table
 
 
 def table_of(runs: Sequence[SweepRun], budget: int | None = None, metrics: Sequence[str] = ()) -> Table:

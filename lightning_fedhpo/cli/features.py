@@ -25,7 +25,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.hub import read_hub
 from lightning_fedhpo.data.image_files import read_image_files
-from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.files.table import Table
 
 if TYPE_CHECKING:
     from lightning_fedhpo.feature_maps.shared_feature_maps import Method

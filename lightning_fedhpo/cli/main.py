@@ -31,14 +31,14 @@ from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.cli.run_warnings import kept_warnings
+from lightning_fedhpo.files.folders import make_folder, path_of
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.machine import threads
 from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.run.evaluation import Evaluation
-from lightning_fedhpo.run.folders import make_folder, path_of
-from lightning_fedhpo.run.machine import threads
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
 

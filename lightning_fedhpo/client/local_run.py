@@ -15,8 +15,8 @@ from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.types import Config
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.data.examples import Examples
-    from lightning_fedhpo.run.arm import Arm
 
 Added = Callable[[], Sequence[Tensor]]
 """Returns what is added to the gradients of the weights."""

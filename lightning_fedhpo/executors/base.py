@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 if TYPE_CHECKING:
+    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.executors.sequential import SequentialExecutor
-    from lightning_fedhpo.run.arm import Arm
 
 
 class Executor(ABC):

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from torch import nn
 
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
 from lightning_fedhpo.executors.vectorized.equivalence import TOLERANCE_OF_IMAGES, apart, different_figure
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS, Algorithm
+from lightning_fedhpo.arms.arm import LOCAL, Arm
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.local_run import Added, Limits, LocalRun
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.executors.base import Executor
-from lightning_fedhpo.run.arm import LOCAL, Arm
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lightning_fedhpo.arms.scores import weighted_mean
 from lightning_fedhpo.plots.chart import BLACK, BLUE, GREY, Chart, Line, Mark, Points
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 from lightning_fedhpo.run.result_text import value_text
-from lightning_fedhpo.run.scores import weighted_mean
 
 DRAWN = 3000
 """The most clients that are drawn."""

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 
 from lightning_fedhpo.arguments import shown
+from lightning_fedhpo.arms.trajectory import Trajectory, owners, read_trajectory
 from lightning_fedhpo.data.describe import client_table
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
-from lightning_fedhpo.run.table import Table
-from lightning_fedhpo.run.trajectory import Trajectory, owners, read_trajectory
 
 
 class NoDataError(ValueError):

@@ -12,8 +12,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lightning_fedhpo.arguments import shown
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
-from lightning_fedhpo.run.table import Table
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from lightning_fedhpo.processes.members import rank, world
 from lightning_fedhpo.types import ClientResult, Job
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.run.arm import Arm
-    from lightning_fedhpo.run.client_states import ClientState
+    from lightning_fedhpo.arms.arm import Arm
+    from lightning_fedhpo.arms.client_states import ClientState
 
 TOLERANCE = 1.03
 """Whole arms are handed out if the busiest process then has at most so many times the mean work."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.plots import charts
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
 from lightning_fedhpo.report.words import costs, duration, number, size
-from lightning_fedhpo.run.folders import replacing
 
 FILE = "report.html"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
+from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.plots.budget_curves import SCORE, all_timed, error_by_budget, interval
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.report import page
@@ -23,7 +24,6 @@ from lightning_fedhpo.report.comparison import (
 from lightning_fedhpo.report.plotly_figure import plotly_figure
 from lightning_fedhpo.report.run_report import FILE
 from lightning_fedhpo.report.words import number, rough
-from lightning_fedhpo.run.folders import replacing
 
 Tests = Mapping[str, Sequence[Tested]]
 

@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.plots import load
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.plots.sweep_data import load_sweep
-from lightning_fedhpo.run.folders import replacing
 from lightning_fedhpo.run.result_text import config_text
 from lightning_fedhpo.tracking.round_figures import BUDGET, BUDGET_STEP, tuner_figures
 from lightning_fedhpo.tracking.wandb import obstacle

@@ -1,1 +1,1 @@
-"""The parts and the records of a run: arms, ledger, tables, result, evaluation, checkpoints."""
+"""The parts and the records of a run: population, ledger, tables, result, evaluation, checkpoints."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import processes, seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.module_state import all_finite
 from lightning_fedhpo.executors.sequential import SequentialExecutor
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:

@@ -16,14 +16,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import processes, seeding
+from lightning_fedhpo import machine, processes, seeding
 from lightning_fedhpo.arguments import whole
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.scores import weighted_mean
 from lightning_fedhpo.data.sampling import draw_cohort
-from lightning_fedhpo.run import machine
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import clients_of
-from lightning_fedhpo.run.scores import weighted_mean
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.types import SPLITS, Job
 
 if TYPE_CHECKING:

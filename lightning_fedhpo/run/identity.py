@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from lightning_fedhpo.binding.attributes import dropouts
-from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 
 if TYPE_CHECKING:
     from lightning_fedhpo.setup.session import Session

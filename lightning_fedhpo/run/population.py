@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.client_states import Spill
 from lightning_fedhpo.client.module_state import ModuleState
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.client_states import Spill
 from lightning_fedhpo.types import Config
 
 

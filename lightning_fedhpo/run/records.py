@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.files.table import Cell, Table
 from lightning_fedhpo.run.ledger import Ledger
 from lightning_fedhpo.run.rows import RETRAIN, job_row, round_row
-from lightning_fedhpo.run.table import Cell, Table
 from lightning_fedhpo.types import ClientResult
 
 if TYPE_CHECKING:

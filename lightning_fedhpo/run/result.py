@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import result_text
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.table import Table
-from lightning_fedhpo.run.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.tuners.base import Tuner
 
 if TYPE_CHECKING:

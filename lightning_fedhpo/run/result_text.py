@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.run.arm import Arm
+    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.run.result import Result
     from lightning_fedhpo.setup.session import Session
 

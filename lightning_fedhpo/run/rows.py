@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.scores import weighted_mean
-from lightning_fedhpo.run.table import Cell
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.scores import weighted_mean
+from lightning_fedhpo.files.table import Cell
 from lightning_fedhpo.types import ClientResult
 
 RETRAIN = "retrain/"

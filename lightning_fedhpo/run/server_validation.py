@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.data.datamodule import source_of
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
 from lightning_fedhpo.data.splits import Split, whole
 from lightning_fedhpo.executors.sequential import SequentialExecutor
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import Config
 
 

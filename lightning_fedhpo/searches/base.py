@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import check_beside_loop
 from lightning_fedhpo.types import Config, RoundContext

@@ -11,7 +11,7 @@ from typing import Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search, arms_of
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed
 from lightning_fedhpo.space.search_space import SearchSpace

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_fedhpo.arguments import number, whole
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.scores import discounted, ranked
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.scores import discounted, ranked
 from lightning_fedhpo.searches.base import Search, check_arms
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext

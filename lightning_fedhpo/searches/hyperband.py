@@ -18,7 +18,7 @@ from typing import Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search, check_arms
 from lightning_fedhpo.searches.halving import Bracket
 from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, dimensions_of

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lightning_fedhpo import processes
-from lightning_fedhpo.run import machine
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo import machine, processes
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.space.categorical import Choice
 from lightning_fedhpo.space.dimensions import Dimension, Float

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightning_fedhpo.arguments import whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.searches.base import Search, arms_of
 from lightning_fedhpo.space.search_space import SearchSpace
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.module_state import all_finite
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Config, Job
 
 Outcome = tuple[list[Tensor], dict[str, float]]

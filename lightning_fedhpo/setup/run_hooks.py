@@ -8,9 +8,9 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import processes
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run import checkpoint
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner

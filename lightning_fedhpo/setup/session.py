@@ -12,16 +12,16 @@ import torch
 from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import processes, seeding
+from lightning_fedhpo import machine, processes, seeding
 from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS
-from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.client_states import Spill
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.splits import Split
 from lightning_fedhpo.executors import Executor, SequentialExecutor
 from lightning_fedhpo.participation.base import Draw
-from lightning_fedhpo.run import checkpoint, checkpoint_file, identity, machine
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.client_states import Spill
+from lightning_fedhpo.run import checkpoint, checkpoint_file, identity
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.rows import round_score

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.arguments import is_whole
-from lightning_fedhpo.run.folders import obstacle
+from lightning_fedhpo.files.folders import obstacle
 from lightning_fedhpo.searches.base import NoSearch, Search
 
 C = TypeVar("C", bound=Callback)

@@ -19,9 +19,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.space.search_space import SearchSpace

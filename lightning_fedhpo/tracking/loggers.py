@@ -14,8 +14,8 @@ from pathlib import Path
 from lightning.fabric.utilities.cloud_io import get_filesystem
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.tracking.round_figures import BUDGET_STEP, by_budget
 from lightning_fedhpo.tracking.wandb_charts import panels
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lightning_fedhpo.files.table import Cell, Table
 from lightning_fedhpo.run.rows import RETRAIN
-from lightning_fedhpo.run.table import Cell, Table
 
 if TYPE_CHECKING:
     from lightning_fedhpo.setup.options import LoopOptions

@@ -12,12 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.data.describe import client_table
+from lightning_fedhpo.files.folders import replacing
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.evaluation import Evaluation
-from lightning_fedhpo.run.folders import replacing
 from lightning_fedhpo.run.result import Result
-from lightning_fedhpo.run.table import Table
-from lightning_fedhpo.run.trajectory import write_trajectory
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop

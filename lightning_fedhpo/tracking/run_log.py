@@ -11,10 +11,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import identity
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.result import result_of
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.tracking import loggers
 from lightning_fedhpo.tracking.round_figures import Row, follow, logged_figures, tuner_curve
 from lightning_fedhpo.tracking.wandb_charts import is_due

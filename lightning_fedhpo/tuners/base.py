@@ -9,8 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
 

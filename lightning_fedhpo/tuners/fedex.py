@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, shown, whole
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.scores import weighted_mean
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.scores import weighted_mean
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.exponentiated_gradient import Schedule, gradient
 from lightning_fedhpo.tuners.weight_sharing import MOST_CONFIGS, ArmState, WeightSharing

@@ -20,9 +20,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.scores import best_and_worst, discounted
-from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.scores import best_and_worst, discounted
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.evolution import annealed, clip_to_ball, perturb_config

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
 from lightning_fedhpo.tuners import fedtune_policy as policy
 from lightning_fedhpo.tuners.base import Tuner

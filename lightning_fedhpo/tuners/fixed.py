@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_fedhpo.arguments import check_kinds, is_number, number, shown
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lightning_fedhpo.run.arm import Arm, Model
+from lightning_fedhpo.arms.arm import Arm, Model
 
 Key = tuple[int, ...]
 

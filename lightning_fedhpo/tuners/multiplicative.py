@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, whole
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.exponentiated_gradient import LARGEST, Logs, normalised
 from lightning_fedhpo.tuners.weight_sharing import MOST_CONFIGS, ArmState, WeightSharing

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.arguments import check_kinds, is_number
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.trajectory import checked, read_trajectory
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.trajectory import checked, read_trajectory
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion
 

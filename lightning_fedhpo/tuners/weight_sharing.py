@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.exponentiated_gradient import Baseline, Distribution, entropy, sampled

@@ -13,9 +13,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from lightning_fedhpo.cli.features import METHODS
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.chart import COLOURS, Chart, Line, Points
 from lightning_fedhpo.plots.matplotlib_axes import draw, pyplot
-from lightning_fedhpo.run.table import Table
 
 HERE = Path(__file__).parent
 NAMES = {"random": "sweep", "halving": "halving", "exponentiated": "exponentiated gradient"}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fedhpo import Algorithm, FedAvg, FederatedLoop, FedOpt, FedProx, Fixed, Reptile, seeding
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from lightning_fedhpo.testing.toy import toy_tensors
 from lightning_fedhpo.types import ClientResult, Job

@@ -21,7 +21,7 @@ from lightning_fedhpo import (
     Tuner,
 )
 from lightning_fedhpo.binding.binding import Binding, LocalSettings
-from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from lightning_fedhpo.types import Suggestion

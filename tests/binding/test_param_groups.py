@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightning_fedhpo.binding.binding import Binding, LocalSettings
-from lightning_fedhpo.client.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 
 
 def grouped(*groups: dict[str, float], kind: Any = torch.optim.SGD, schedule: Any = None) -> tuple[Any, Any]:

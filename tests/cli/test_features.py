@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from lightning_fedhpo import seeding
 from lightning_fedhpo.cli.features import main
 from lightning_fedhpo.feature_maps import bag_maps, fourier_maps
-from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.files.table import Table
 
 WORDS = {0: ["bad", "dull", "film", "plot"], 1: ["good", "fine", "film", "plot"]}
 

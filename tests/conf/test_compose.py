@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
-from lightning_fedhpo.run.trajectory import write_trajectory
 from lightning_fedhpo.searches import Search
 from tests.data.image_sets import write_batches, write_idx, write_writers
 

@@ -9,9 +9,9 @@ import numpy as np
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import Choice, FedEx, FedPop, FedTune, Float, Int, RandomSearch, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.run.result import Result
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.testing import toy_data, toy_tensors
 from tests.fits import fit
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_fedhpo import plots
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.chart import Line, Points, Rules
 from lightning_fedhpo.plots.run_data import load
 from lightning_fedhpo.plots.scales import view
-from lightning_fedhpo.run.table import Table
 from tests.plots.plotted_runs import chosen, evolved, halved
 from tests.runs import rows
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import verdict
-from lightning_fedhpo.run.table import Table
 
 
 def run_of(scores: Sequence[Sequence[float]], mode: str = "min", **more: object) -> RunData:

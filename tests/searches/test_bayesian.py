@@ -18,7 +18,7 @@ from lightning_fedhpo import (
     Int,
     SearchSpace,
 )
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.searches.optuna_study import ask
 from lightning_fedhpo.testing import check_resume, toy_run
 from lightning_fedhpo.types import RoundContext

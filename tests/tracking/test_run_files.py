@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.evaluation import Evaluation
-from lightning_fedhpo.run.table import Table
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.tracking.run_files import build_summary, plain, write_summary
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lightning_fedhpo import Choice, Float, Int
-from lightning_fedhpo.run.scores import best_and_worst
+from lightning_fedhpo.arms.scores import best_and_worst
 from lightning_fedhpo.space.dimensions import Dimension
 from lightning_fedhpo.tuners.evolution import perturb_config
 

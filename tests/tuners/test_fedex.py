@@ -20,7 +20,7 @@ from lightning_fedhpo import (
     SearchSpace,
     SuccessiveHalving,
 )
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.tuners.exponentiated_gradient import entropy
 from lightning_fedhpo.tuners.weight_sharing import WeightSharing

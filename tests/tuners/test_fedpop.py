@@ -15,8 +15,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from lightning_fedhpo import FedPop, Float, Int, RandomSearch, Scaffold, SearchSpace, SuccessiveHalving
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.cli.main import train
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.types import ClientResult
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import Choice, FedAvg, FedPop, Float, Int, RandomSearch, SearchSpace
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.testing import toy_run
 from lightning_fedhpo.types import ClientResult, Job, RoundContext, RunPlan
 

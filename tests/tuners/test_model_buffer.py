@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms import FedAvg
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
 
 START = -1.0

@@ -11,9 +11,9 @@ from lightning.pytorch import Callback
 
 from lightning_fedhpo import FedAvg, FederatedLoop, FedPop, Float, RandomSearch, Replay, SearchSpace
 from lightning_fedhpo.algorithms import Algorithm
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.trajectory import Trajectory, read_trajectory, write_trajectory
 from lightning_fedhpo.cli.main import train
-from lightning_fedhpo.run.arm import Arm
-from lightning_fedhpo.run.trajectory import Trajectory, read_trajectory, write_trajectory
 from lightning_fedhpo.testing import toy_run
 from tests.runs import composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightning_fedhpo import FedTune
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.types import ClientResult, RoundContext
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.training import Done, batches_of
 from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batch_layout import (
@@ -29,7 +30,6 @@ from lightning_fedhpo.executors.vectorized.batch_layout import (
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings, stacked_weights
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 EVALUATED_AT_ONCE = 64

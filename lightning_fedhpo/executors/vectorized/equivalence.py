@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.dropout import BatchDropout
 from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images
 from lightning_fedhpo.executors.vectorized.job_settings import job_key
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, RoundContext
 
 TOLERANCE = 1e-4

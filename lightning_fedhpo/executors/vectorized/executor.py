@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
@@ -17,7 +18,6 @@ from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare, is_compared
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.executors.vectorized.programs import first_line
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 _OF_LIGHTNING = frozenset(vars(LightningModule())) - {"training"}

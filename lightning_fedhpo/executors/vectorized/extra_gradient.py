@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
-from lightning_fedhpo.run.arm import Arm
 from lightning_fedhpo.types import Config, Job, RoundContext
 
 

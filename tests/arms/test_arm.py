@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import FedAvg, Scaffold
-from lightning_fedhpo.run.arm import Arm
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job
 
 

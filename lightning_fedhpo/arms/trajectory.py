@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lightning_fedhpo.run.folders import replacing
-from lightning_fedhpo.run.table import Table
+from lightning_fedhpo.files.folders import replacing
+from lightning_fedhpo.files.table import Table
 
 Trajectory = list[dict[str, Any]]
 """A dict for each round: ``round``, the ``arm`` it was in, ``server`` and ``client``, and where each client has a

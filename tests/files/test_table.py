@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fedhpo.run.table import WAITING, Column, Table
+from lightning_fedhpo.files.table import WAITING, Column, Table
 
 ROWS: list[dict[str, Any]] = [
     {"round": 0, "score": 0.1, "best": True, "kind": "adam", "count": 3},

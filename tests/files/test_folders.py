@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.run.folders import obstacle
+from lightning_fedhpo.files.folders import obstacle
 from tests.fits import fit
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.client.optimizer_reset import copied
+from lightning_fedhpo.binding.optimizer_reset import copied
 
 ClientState = dict[str, list[Tensor]]
 """A client's tensors from its earlier rounds, by name."""

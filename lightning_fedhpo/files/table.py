@@ -16,7 +16,7 @@ from typing import Any, TextIO, overload
 import numpy as np
 import torch
 
-from lightning_fedhpo.run.folders import replacing
+from lightning_fedhpo.files.folders import replacing
 
 Cell = float | int | str | bool | None
 

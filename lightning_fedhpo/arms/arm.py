@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.client.optimizer_reset import copied
-from lightning_fedhpo.run import machine
-from lightning_fedhpo.run.client_states import ClientState, ClientStates, Spill
+from lightning_fedhpo import machine
+from lightning_fedhpo.arms.client_states import ClientState, ClientStates, Spill
+from lightning_fedhpo.binding.optimizer_reset import copied
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:

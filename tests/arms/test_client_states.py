@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightning_fedhpo import FederatedLoop, Scaffold
-from lightning_fedhpo.run.client_states import SUBFOLDER, ClientStates, Spill
+from lightning_fedhpo.arms.client_states import SUBFOLDER, ClientStates, Spill
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 

@@ -11,7 +11,7 @@ import pytest
 from lightning.pytorch import Callback, Trainer
 
 from lightning_fedhpo import Choice, FedAvg, FederatedLoop, FedPop, FedTune, Float, RandomSearch, SearchSpace
-from lightning_fedhpo.run.trajectory import owners, read_trajectory, write_trajectory
+from lightning_fedhpo.arms.trajectory import owners, read_trajectory, write_trajectory
 from tests.fits import fit
 
 SPACE = SearchSpace(
