@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, TextIO, overload
 
@@ -26,6 +28,8 @@ WAITING = 1024
 _BLANK, _FLOAT, _INT, _OBJECT = range(4)
 _KINDS = {type(None): _BLANK, float: _FLOAT, int: _INT}
 _WORDS: dict[str, Cell] = {"": None, "True": True, "False": False}
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""How a text begins that a spreadsheet may take for a formula, or that :func:`written` has changed."""
 _EXACT = 1 << 53
 """The first whole number whose neighbour a float cannot tell from it."""
 
@@ -84,6 +88,12 @@ class Column:
     def cells(self) -> list[Any]:
         """Return all cells."""
         return [self._cell(kind, number) for kind, number in zip(self.kinds, self.numbers, strict=True)]
+
+    def written(self) -> Column:
+        """Return the column as a file has it: its texts are no formulas."""
+        column = copy(self)
+        column.objects = [written(one) for one in self.objects]
+        return column
 
     def _cell(self, kind: int, number: float) -> Any:
         if kind == _FLOAT:
@@ -186,15 +196,16 @@ class Table(Sequence[dict[str, Any]]):
     def write_csv(self, file: TextIO) -> None:
         """Write the table into an open file."""
         writer = csv.writer(file)
-        writer.writerow(self._names)
-        writer.writerows(["" if cell is None else cell for cell in row] for row in self._cells())
+        writer.writerow(map(written, self._names))
+        columns = [column.written().cells() for column in self._flush_rows().values()]
+        writer.writerows(["" if cell is None else cell for cell in row] for row in zip(*columns, strict=True))
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Table:
         """Read a table that :meth:`to_csv` has written; a text that reads like a number becomes one."""
         with Path(path).open(encoding="utf-8", newline="") as file:
-            names, *rows = csv.reader(file)
-        table = cls()
+            head, *rows = csv.reader(file)
+        table, names = cls(), [_read(name) for name in head]
         for name, cells in zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True):
             table._held[name] = Column()
             table._held[name].extend(_parsed(cells))
@@ -225,6 +236,19 @@ class Table(Sequence[dict[str, Any]]):
         return table
 
 
+def written(cell: Cell) -> Cell:
+    """Return a cell as a file has it: an apostrophe before a text that a spreadsheet would take for a formula.
+
+    >>> written("=1+1"), written("adam"), written(-1.5), _read(written("=1+1"))
+    ("'=1+1", 'adam', -1.5, '=1+1')
+    """
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def _read(text: str) -> str:
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
+
+
 def _parsed(texts: Sequence[str]) -> Sequence[Cell]:
     for kind in (int, float):  # most columns are of one kind, which is fast
         with suppress(ValueError):
@@ -238,4 +262,4 @@ def _cell(text: str) -> Cell:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
-    return text
+    return _read(text)

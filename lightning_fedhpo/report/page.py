@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
 _RULE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -169,13 +171,15 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def links(targets: Iterable[tuple[str, str | None]]) -> str:
-    """Return a list of links by text and address; without an address there is only the text.
+def links(targets: Iterable[tuple[str, PurePath | None]]) -> str:
+    """Return a list of links by text and file, whose path is relative to the page's; without a file only the text.
 
-    >>> links([("a < b", "0/report.html"), ("c", None)])
-    '<ul><li><a href="0/report.html">a &lt; b</a></li><li>c</li></ul>'
+    A path is encoded, so that none of its names is taken for a scheme, a query or an anchor.
+
+    >>> links([("a < b", PurePath("javascript:1/#2.html")), ("c", None)])
+    '<ul><li><a href="javascript%3A1/%232.html">a &lt; b</a></li><li>c</li></ul>'
     """
-    items = (f'<a href="{escape(to)}">{escape(text)}</a>' if to else escape(text) for text, to in targets)
+    items = (f'<a href="{quote(bytes(to))}">{escape(text)}</a>' if to else escape(text) for text, to in targets)
     return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
 
 

@@ -129,6 +129,6 @@ def _figures(runs: Sequence[SweepRun], metrics: Sequence[str]) -> Iterator[str]:
 
 
 def _runs(runs: Sequence[SweepRun], folder: Path) -> str:
-    rows = [(f"{run.label}, seed {run.seed}", f"{run.folder.relative_to(folder)}/{FILE}") for run in runs]
+    rows = [(f"{run.label}, seed {run.seed}", run.folder.relative_to(folder) / FILE) for run in runs]
     own = [(text, link if (folder / link).is_file() else None) for text, link in rows]
     return page.section("Runs", page.links(own))

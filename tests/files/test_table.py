@@ -93,6 +93,17 @@ def test_a_file_has_what_the_table_has(tmp_path: Path) -> None:
     assert [row["late"] for row in rows] == ["", "", "1", "0.5", "True"]
 
 
+def test_no_text_of_a_file_begins_like_a_formula_and_all_come_back(tmp_path: Path) -> None:
+    texts = ["=1+1", "+1", "-a", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''-1", "'tis", "a=b", "adam"]
+    table = Table({text: [text, -1.5, None] for text in texts})
+    table.to_csv(tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open(newline="") as file:
+        names, cells, numbers, _ = csv.reader(file)
+    assert not {text[0] for text in (*names, *cells)} & set("=+-@\t\r") and names[-3:] == cells[-3:] == texts[-3:]
+    assert set(numbers) == {"-1.5"}
+    assert Table.from_csv(tmp_path / "table.csv") == table
+
+
 def test_an_unknown_column_names_those_there_are() -> None:
     with pytest.raises(KeyError, match="no column 'arm' in this table: it has round, score, best, kind, count, late"):
         filled()["arm"]

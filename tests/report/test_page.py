@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
+from pathlib import PurePath
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
 
 from lightning_fedhpo.report import page
+
+
+@pytest.mark.parametrize("name", ["javascript:alert(1)", "http:", "a#b", "a?b", "100%25", 'a"b', "it's & <b>", "ü b"])
+def test_a_link_leads_to_the_file_below_the_page(name: str) -> None:
+    (address,) = re.findall(r'href="([^"]*)"', page.links([("a run", PurePath(name) / "report.html")]))
+    found = urlsplit(urljoin("file:///sweep/report.html", unescape(address)))
+    assert (found.scheme, unquote(found.path)) == ("file", f"/sweep/{name}/report.html")
+    assert not found.query and not found.fragment
 
 
 def test_what_comes_from_users_is_text() -> None:
