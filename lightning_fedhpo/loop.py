@@ -187,6 +187,7 @@ class FederatedLoop(RunHooks):
         session.aggregating = True
         in_force = session.in_force(arm)  # before the arm goes on to its next round
         self.algorithm.aggregate(arm)
+        in_force |= self.algorithm.figures(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
         score, seen, exact = session.scored(arm, results, on_server, number)
         arm.scores.append(arm.scores[-1] if arm.scores and all(one.job.lost for one in results) else score)

@@ -51,7 +51,7 @@ VECTORIZED = Vectorized(compile=False)
 
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared."""
-    own = [EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
+    own = [testing.check_aggregation, EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
     own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
     return [testing.check_same_seed, testing.check_resume, testing.check_nan_survives, testing.check_identity, *own]
 
@@ -114,6 +114,16 @@ class Spreads(FedAvg):
         super().aggregate(arm)
 
 
+class Twice(FedAvg):
+    """Takes two steps a round."""
+
+    def aggregate(self, arm: Any) -> None:
+        before, gradient = [tensor.detach().clone() for tensor in arm.weights], arm.pseudo_gradient()
+        super().aggregate(arm)
+        for tensor, old, grad in zip(arm.weights, before, gradient or before, strict=True):
+            tensor.data.copy_(old - 2 * grad)
+
+
 class Idle(FedAvg):
     """Declares what it does not read."""
 
@@ -128,6 +138,7 @@ class Idle(FedAvg):
         (testing.check_resume, Forgetful, "the run differs in"),
         (testing.check_same_seed, Global, "the same seed gave two runs"),
         (testing.check_nan_survives, Spreads, "the run did not go on"),
+        (testing.check_aggregation, Twice, "weight 0 moved by something else"),
         (testing.check_hyperparameters, Idle, "server 'warmth' has no effect"),
     ],
 )

@@ -60,7 +60,7 @@ NAMES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 """What the examples of a page take for granted, where it is not a `model` and `data`."""
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-OWN_TESTS = {"checkpoints.md", "how-to/peft.md", "lightning-cli.md", "own-tuner.md", "start.md"}
+OWN_TESTS = {"checkpoints.md", "how-to/peft.md", "lightning-cli.md", "own-algorithm.md", "own-tuner.md", "start.md"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page not in OWN_TESTS])
@@ -92,6 +92,20 @@ def test_a_tuner_of_ones_own() -> None:
     tuner = names["Greedy"]([1e-4, 0.5])
     quiet_trainer(3, fed, tuner).fit(ToyModule(), datamodule=toy_data())
     assert sorted(score for one in tuner.losses.values() for score in one) == sorted(fed.result.history["score"])
+
+
+def test_an_algorithm_of_ones_own() -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("own-algorithm.md"):
+        exec(block, names)
+    steps = names["fed"].result.history["fedexp/lr"]
+    assert min(steps) >= 1.0 < max(steps), "the step adapts"
+    assert not names["FedExP"]().keeps_client_state, "its clients keep nothing, although `receive` is overridden"
+    names["test_the_step"]()
+    names["test_the_first_aggregation"]()
+    (checks,) = names["test_contracts"].pytestmark
+    for check in checks.args[1]:
+        names["test_contracts"](check)
 
 
 @pytest.mark.filterwarnings("ignore:Starting from v1.9.0, `tensorboardX` has been removed")

@@ -26,9 +26,9 @@ LOCAL_EPOCHS = "local_epochs"
 class Algorithm:
     """Base of all federated algorithms: FedAvg's averaging, and the methods that a subclass may override.
 
-    :meth:`server_optimizer` and :meth:`server_options` change the aggregation; :meth:`added_gradient` and
-    :meth:`carried` change local training; :meth:`initial_state` and :meth:`receive` keep state on the server and on
-    clients; :meth:`check_values` checks hyperparameters.
+    :meth:`server_optimizer`, :meth:`server_options` and :meth:`server_lr` change the aggregation;
+    :meth:`added_gradient` and :meth:`carried` change local training; :meth:`initial_state` and :meth:`receive` keep
+    state on the server and on clients; :meth:`check_values` checks hyperparameters; :meth:`figures` are logged.
 
     Attributes:
         clients: The number of clients in the federation; the loop sets it before the first round.
@@ -37,6 +37,7 @@ class Algorithm:
         start_round: The first round in which all client hyperparameters take effect; their proof looks there.
         travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
             bytes both ways.
+        keeps: Names of the tensors that clients keep by ``arm.keep``.
 
     Args:
         client: Hyperparameters of local training beyond the optimizer's own, with defaults.
@@ -53,6 +54,7 @@ class Algorithm:
     needs_lr_sums: bool = False
     start_round: int = 0
     travels: Sequence[str] = ()
+    keeps: Sequence[str] = ()
 
     def __init__(
         self,
@@ -77,6 +79,14 @@ class Algorithm:
     def server_options(self, config: Config) -> dict[str, Any]:
         """Return the optimizer's options beside ``lr``; they are set anew in every round, since tuners change them."""
         return {"momentum": config.get("momentum", 0.0)}
+
+    def server_lr(self, arm: Arm, gradient: Sequence[Tensor]) -> float:
+        """Return the rate of the server's step along the round's pseudo-gradient: ``lr``, decayed.
+
+        Called before the round is closed, so the sums of ``arm.add_state`` are there, and ``arm.total`` is the sum of
+        the clients' weights.
+        """
+        return decayed(arm.server["lr"], arm.server.get("decay", 0.0), arm.rounds)
 
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         """Return the server's initial state beside the weights, by name."""
@@ -116,7 +126,7 @@ class Algorithm:
     @property
     def keeps_client_state(self) -> bool:
         """Whether clients keep parameters or state of their own."""
-        return bool(self.local) or type(self).receive is not Algorithm.receive
+        return bool(self.local or self.keeps)
 
     def train_locally(self, run: LocalRun) -> None:
         """Train one client: the hook around local training, for what gradients that are added cannot do.
@@ -148,7 +158,7 @@ class Algorithm:
         """Take one step of the server's optimizer along the round's pseudo-gradient."""
         gradient = arm.pseudo_gradient()
         if gradient is not None:
-            lr = decayed(arm.server["lr"], arm.server.get("decay", 0.0), arm.rounds)
+            lr = self.server_lr(arm, gradient)
             options = self.server_options(arm.server)
             for group in arm.optimizer.param_groups:
                 group.update({name: value for name, value in options.items() if name in group}, lr=lr)
@@ -158,6 +168,10 @@ class Algorithm:
             for tensor in arm.weights:
                 tensor.grad = None
         arm.commit()
+
+    def figures(self, arm: Arm) -> Mapping[str, float]:
+        """Return what is logged of an arm after its aggregation, by names such as ``"fedexp/lr"``."""
+        return {}
 
     def check(self, side: Literal["client", "server"], names: Sequence[str]) -> None:
         """Refuse server hyperparameters that this algorithm does not have."""

@@ -37,6 +37,8 @@ class Ditto(Algorithm):
         {'ditto_lambda': 0.5}
     """
 
+    keeps = (PERSONAL,)
+
     def __init__(
         self,
         penalty: float = 0.1,

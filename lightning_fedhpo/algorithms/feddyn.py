@@ -52,6 +52,8 @@ class FedDyn(Algorithm):
         {'dyn_alpha': 0.1, 'dynamic': 1}
     """
 
+    keeps = (DRIFT,)
+
     def __init__(
         self,
         alpha: float = 0.01,
@@ -90,13 +92,16 @@ class FedDyn(Algorithm):
     def _mean_size(self) -> float:
         return float(self.sizes.mean())
 
+    def weight(self, result: ClientResult) -> float:
+        """Return the same for all clients; without the regularisation their examples, as in FedAvg."""
+        return self._mean_size if _is_dynamic(result) else float(result.train_examples)
+
     @torch.no_grad()
     def receive(self, arm: Arm, result: ClientResult) -> None:
         """Add the client's model, and its drift of this round."""
-        dynamic, client = result.used["dyn_alpha"] * result.used["dynamic"] > 0, result.job.client
-        # All count alike. Without the regularisation a client counts by its examples, as in FedAvg.
-        arm.add(result, (self._mean_size if dynamic else result.train_examples) * result.job.weight)
-        if dynamic:
+        super().receive(arm, result)
+        if _is_dynamic(result):
+            client = result.job.client
             change = torch._foreach_sub(list(result.weights), list(self.sent(arm)))
             own = arm.kept(client, DRIFT)
             arm.keep(client, DRIFT, change if own is None else torch._foreach_add(own, change))
@@ -116,3 +121,7 @@ class FedDyn(Algorithm):
             number("`alpha` (`dyn_alpha` in a space)", values.get("dyn_alpha", 0.0), low=0, why=why)
             if values.get("dynamic", 1) not in (0, 1):
                 raise ValueError(f"`dynamic` must be 1, or 0 for FedAvg; got {values['dynamic']!r}.")
+
+
+def _is_dynamic(result: ClientResult) -> bool:
+    return bool(result.used["dyn_alpha"] * result.used["dynamic"] > 0)

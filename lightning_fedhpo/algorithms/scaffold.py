@@ -61,7 +61,7 @@ class Scaffold(Algorithm):
         {'lr': 0.5, 'momentum': 0.0, 'decay': 0.0}
     """
 
-    travels = (CONTROL,)
+    travels = keeps = (CONTROL,)
 
     def __init__(
         self,

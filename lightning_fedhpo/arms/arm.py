@@ -66,7 +66,7 @@ class Arm:
         self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
         self.server_state = algorithm.initial_state(self.weights)
         self.client_state = ClientStates(spill)
-        self._travels = tuple(algorithm.travels)
+        self._travels, self._keeps = tuple(algorithm.travels), (LOCAL, *algorithm.keeps)
         self.client = dict(client or {})
         self.clients = [dict(config) for config in clients]
         self.rounds = 0
@@ -133,6 +133,8 @@ class Arm:
 
     def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
         """Copy tensors into a client's state; they are in force when the round is committed."""
+        if name not in self._keeps:
+            raise KeyError(f"clients keep {name!r}, which the algorithm does not name: set keeps = ({name!r},) in it")
         self.arrived.setdefault(client, {})[name] = [tensor.detach().clone() for tensor in tensors]
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -151,11 +153,11 @@ class Arm:
         }
 
     def pseudo_gradient(self) -> list[Tensor] | None:
-        """Return ``w - sum n_i w_i``, or None where no client's model arrived this round."""
+        """Return ``w - sum n_i w_i``, or None where no client's model arrived this round. Changes nothing."""
         if self._delta is None or not self.total:
             return None
-        torch._foreach_div_(self._delta, self.total)
-        return [delta.to(weight.dtype) for delta, weight in zip(self._delta, self.weights, strict=True)]
+        mean = torch._foreach_div(self._delta, self.total)
+        return [delta.to(weight.dtype) for delta, weight in zip(mean, self.weights, strict=True)]
 
     @torch.no_grad()
     def commit(self) -> None:

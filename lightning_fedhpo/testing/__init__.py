@@ -7,6 +7,7 @@ The contracts are plain functions that raise ``AssertionError``. They take a fun
 """
 
 from lightning_fedhpo.testing.contracts import (
+    check_aggregation,
     check_executor,
     check_hyperparameters,
     check_identity,
@@ -16,10 +17,11 @@ from lightning_fedhpo.testing.contracts import (
     check_suggestions,
     toy_instance,
 )
-from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
+from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors, uneven_data
 
 __all__ = [
     "ToyModule",
+    "check_aggregation",
     "check_executor",
     "check_hyperparameters",
     "check_identity",
@@ -32,4 +34,5 @@ __all__ = [
     "toy_instance",
     "toy_run",
     "toy_tensors",
+    "uneven_data",
 ]

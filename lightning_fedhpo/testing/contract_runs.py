@@ -26,7 +26,7 @@ from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.searches.random import RandomSearch
 from lightning_fedhpo.space.dimensions import Float, Int
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
-from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_tensors, uneven_data
 from lightning_fedhpo.tuners.base import Tuner
 
 Subject = Algorithm | Tuner | Search
@@ -71,9 +71,9 @@ def run(
     dropout: float = 0.2,
     module: ToyModule | None = None,
 ) -> tuple[FederatedLoop, ToyModule, Trainer]:
-    """Run the toy federation with an object under test."""
+    """Run an uneven federation, or another one, with an object under test."""
     subject = make()
-    data = data or toy_data()
+    data = data or uneven_data()
     more: dict[str, Any] = {}
     if isinstance(subject, Tuner) and subject.needs_everyone:
         cohort, more = len(data), {"server_data": toy_tensors(30)}

@@ -11,11 +11,14 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
@@ -30,7 +33,7 @@ from lightning_fedhpo.testing.contract_runs import CLIENTS, Make, Subject, toy_c
 from lightning_fedhpo.testing.toy import ToyModule
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.fixed import Fixed
-from lightning_fedhpo.types import RoundContext
+from lightning_fedhpo.types import ClientResult, RoundContext
 
 Kind = TypeVar("Kind", bound=Subject)
 
@@ -147,6 +150,44 @@ def check_executor(make: Make, executor: Setting) -> None:
     assert expected[0].result.ledger == found[0].result.ledger, "the ledgers differ"
 
 
+Rule = Callable[[Sequence[Tensor], Sequence[ClientResult], Mapping[str, float]], Sequence[Tensor]]
+"""Returns new weights, from those that a round began with, the clients' results, and the server's hyperparameters."""
+
+
+def check_aggregation(make: Callable[[], Algorithm], rule: Rule | None = None, executor: Setting = SEQUENTIAL) -> None:
+    """The model after the first round is what a rule makes of the clients' models, computed apart from the run.
+
+    Args:
+        make: Makes the algorithm.
+        rule: The method's rule, written down once more: ``rule(start, results, server)``. By default the server's
+            optimizer takes one step along ``w - sum n_i w_i``, with ``n_i`` by the algorithm's ``weight``.
+        executor: Runs the jobs.
+    """
+    seen = _FirstRound()
+    algorithm: Algorithm = runs.run(make, executor, callbacks=[seen, _OneRound()])[0].algorithm
+    expected = (rule or partial(_one_step, algorithm))(seen.start, seen.results, algorithm.server)
+    assert len(seen.results) > 1, "fewer than two clients sent a model, so any mean would do"
+    for place, (found, wanted) in enumerate(zip(seen.end, expected, strict=True)):
+        apart = (found - wanted).norm() / (wanted - seen.start[place]).norm()
+        what = "the rule" if rule else "a step of the server's optimizer along w - sum n_i w_i"
+        assert apart < 1e-4, (
+            f"weight {place} moved by something else than {what} says: {apart:.1e} apart, relatively. "
+            "A method with another rule gives it to `check_aggregation(make, rule)`"
+        )
+
+
+def _one_step(
+    algorithm: Algorithm, start: Sequence[Tensor], results: Sequence[ClientResult], server: Mapping[str, float]
+) -> list[Tensor]:
+    shares = [algorithm.weight(result) * result.job.weight for result in results]
+    weights = [tensor.clone().requires_grad_() for tensor in start]
+    for place, weight in enumerate(weights):
+        models = [share * result.weights[place] for share, result in zip(shares, results, strict=True)]
+        weight.grad = start[place] - torch.stack(models).sum(0) / sum(shares)
+    algorithm.server_optimizer(weights, server).step()
+    return [weight.detach() for weight in weights]
+
+
 def check_identity(make: Make) -> None:
     """The identity is the same for two objects that are made alike, and survives JSON."""
     identity = make().identity()
@@ -205,6 +246,22 @@ class _ChangesServer(Tuner):
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
         for arm in arms:
             arm.server[self._name] = self._value
+
+
+class _FirstRound(Tuner):
+    """Copies what the server begins the first round with, what it gets, and what it makes of it."""
+
+    def __init__(self) -> None:
+        self.start: list[Tensor] = []
+        self.end: list[Tensor] = []
+        self.results: list[ClientResult] = []
+
+    def receive(self, arm: Arm, result: ClientResult) -> None:
+        self.start = [tensor.detach().clone() for tensor in arm.weights]
+        self.results.append(replace(result, weights=[tensor.detach().clone() for tensor in result.weights]))
+
+    def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
+        self.end = [tensor.detach().clone() for tensor in arm.weights]
 
 
 class _OneRound(Callback):

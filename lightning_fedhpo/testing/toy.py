@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.partition import Iid
+from lightning_fedhpo.data.partition import Iid, Natural
 from lightning_fedhpo.loop import FederatedLoop
 
 
@@ -74,6 +74,20 @@ def toy_data(clients: int = 8, examples: int = 240, batch_size: int = 8, **optio
     4
     """
     return FederatedData(toy_tensors(examples), partition=Iid(clients), batch_size=batch_size, **options)
+
+
+def uneven_data(clients: int = 8) -> FederatedData:
+    """Return a federation whose clients differ in size, from 10 examples on, and in the labels of the same inputs.
+
+    Their updates point in different directions, so that an aggregation that looks at them has something to see.
+
+    >>> uneven_data(clients=3).sizes("train").tolist()
+    [8, 12, 18]
+    """
+    sizes = torch.arange(10, 10 + 6 * clients, 6)
+    owner = torch.repeat_interleave(torch.arange(clients), sizes)
+    x, y = toy_tensors(len(owner))
+    return FederatedData((x, (y + owner) % 3), partition=Natural(owner), batch_size=8)
 
 
 def quiet_trainer(rounds: int, *callbacks: Any, **options: Any) -> Trainer:

@@ -34,6 +34,21 @@ def test_clients_are_summed_up_in_single_precision_at_least(dtype: torch.dtype) 
         assert float((found.to(wide) - expected).abs().max()) < max(rounding, 1e-5)
 
 
+def test_a_pseudo_gradient_is_read_without_a_trace() -> None:
+    arm = Arm(0, FedAvg(), {}, [torch.zeros(2)])
+    for value, count in ((1.0, 1.0), (4.0, 2.0)):
+        arm.add(sent([torch.full((2,), value)], []), count)
+    for _ in range(3):
+        assert [tensor.tolist() for tensor in arm.pseudo_gradient() or ()] == [[-3.0, -3.0]]  # -(1 + 2 * 4) / 3
+    FedAvg().aggregate(arm)
+    assert arm.weights[0].tolist() == [3.0, 3.0]
+
+
+def test_what_clients_keep_is_named_by_the_algorithm() -> None:
+    with pytest.raises(KeyError, match=r"clients keep 'momentum', which the algorithm does not name"):
+        Arm(0, Scaffold(), {}, [torch.zeros(2)]).keep(0, "momentum", [torch.ones(2)])
+
+
 def trained(arm: Arm, algorithm: FedAvg, value: float) -> None:
     """Aggregate one client whose weights are all one value."""
     arm.add(sent([torch.full_like(weight, value).detach() for weight in arm.weights], []), 1.0)
