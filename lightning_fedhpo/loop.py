@@ -184,8 +184,7 @@ class FederatedLoop(RunHooks):
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
         """Aggregate an arm whose results are all in, and let the tuner learn; if none arrived, the score stays."""
         session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
-        session.aggregating = True
-        in_force = session.in_force(arm)  # before the arm goes on to its next round
+        session.aggregating, in_force = True, session.in_force(arm)  # before the arm goes on to its next round
         self.algorithm.aggregate(arm)
         in_force |= self.algorithm.figures(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
