@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
+from torch import Tensor
+
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
-from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
+from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, scout
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
-from lightning_fedhpo.executors.vectorized.per_example import Assign, CannotBatchError, ExampleStep
-from lightning_fedhpo.executors.vectorized.programs import Programs, first_line
+from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
+from lightning_fedhpo.executors.vectorized.programs import Programs, first_line, scout_step
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
@@ -33,14 +35,12 @@ def vectorized(
     One that ``trusts`` the user takes any loss. In a run that goes on, both were ``proved`` the same when it began.
 
     Raises:
-        CannotBatchError: With the reason why jobs cannot run side by side.
+        CannotBatchError: With all reasons why jobs cannot run side by side, as far as they are known.
     """
     try:
-        programs = _programs(sequential, clients[0])
+        programs = _programs(sequential, clients[0], trusts)
         batched = BatchedJobs(sequential, programs, memory)
         scout(batched, clients[0])
-        if not trusts:
-            check_known_mean(programs.steps["training"], sequential.state.weights, programs.columns["training"])
         jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
         context = RoundContext(0, 0, needs_before=sequential.monitor is not None)
         arms = {0: sequential.untrained_arm()}
@@ -52,7 +52,7 @@ def vectorized(
     except CannotBatchError:
         raise
     except Exception as error:
-        raise CannotBatchError(first_line(error)) from error
+        raise CannotBatchError(f"torch cannot compute its steps side by side: {first_line(error)}") from error
     finally:
         sequential.binding.restore()
     (_, lanes, width), graph = next(item for item in programs.graphs.items() if item[0][0] == "training")
@@ -60,24 +60,25 @@ def vectorized(
     return VectorizedExecutor(batched)
 
 
-def _programs(sequential: SequentialExecutor, client: int) -> Programs:
+def _programs(sequential: SequentialExecutor, client: int, trusts: bool) -> Programs:
     local, binding, data, algorithm = sequential.local, sequential.binding, sequential.data, sequential.algorithm
-    update = step_by_conditions(sequential)
-    own = _own(binding)
-    weights = sequential.state.weights
+    update, reasons = conditions(sequential)
+    own, weights = own_values(binding), sequential.state.weights
     columns = {"training": data.columns("train"), "validation": data.columns("val")}
-    groups = local.trainer.optimizers[0].param_groups
-    place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
-    general = {group_of(name)[0] for name in binding.names} - own.keys()
-    strange = sorted(general - {*update.options, *LOOP, DECAY, *algorithm.client})
-    if strange:
-        raise CannotBatchError(f"the optimizer's {', '.join(strange)} is tuned")
-    varying = [name for name in update.options if name != "lr" and name in general]
-    fixed = [name for name in update.options if name not in varying]
     steps = {
         stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
         for stage, held in columns.items()
     }
+    tensors = {stage: list(held.tensors) if held else [] for stage, held in columns.items()}
+    if not local.transfers:  # else a step gets other batches
+        reasons += _reasons_of_steps(sequential, steps, tensors, trusts)
+    if update is None or reasons:
+        raise CannotBatchError("; ".join(dict.fromkeys(reasons)))
+    groups = local.trainer.optimizers[0].param_groups
+    place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
+    general = {group_of(name)[0] for name in binding.names} - own.keys()
+    varying = [name for name in update.options if name != "lr" and name in general]
+    fixed = [name for name in update.options if name not in varying]
     return Programs(
         steps,
         update,
@@ -86,14 +87,30 @@ def _programs(sequential: SequentialExecutor, client: int) -> Programs:
         [varying for _ in groups],
         list(own),
         Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.adds_gradient else None,
-        {stage: list(held.tensors) if held else [] for stage, held in columns.items()},
+        tensors,
     )
 
 
-def _own(binding: Binding) -> dict[str, Assign]:
-    own = {name: target.assign for name, target in binding.of_module.items() if target.assign}
-    for name in own:
-        value = binding.original(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise CannotBatchError(f"the hyperparameter {name!r} is no number")
-    return own
+def _reasons_of_steps(
+    sequential: SequentialExecutor,
+    steps: Mapping[str, ExampleStep],
+    columns: Mapping[str, Sequence[Tensor]],
+    trusts: bool,
+) -> list[str]:
+    """Return the reasons against running side by side that steps on one example show."""
+    weights, values = sequential.state.weights, original_values(sequential.binding)
+    checks: list[Callable[[], object]] = []
+    if columns["training"] and sequential.local.bare and not sequential.state.buffers:  # else conditions have said so
+        checks.append(partial(scout_step, steps["training"], "training", columns["training"], values))
+        checks += [] if trusts else [partial(check_known_mean, steps["training"], weights, columns["training"])]
+    if columns["validation"] and sequential.monitor is not None:
+        checks.append(partial(scout_step, steps["validation"], "validation", columns["validation"], values))
+    reasons = []
+    for check in checks:
+        sequential.clean()
+        try:
+            check()
+        except CannotBatchError as error:
+            reasons.append(str(error))
+    sequential.clean()
+    return reasons

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
+from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.optimizers import Update, update_of
-from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
+from lightning_fedhpo.executors.vectorized.per_example import Assign
 
 
-def step_by_conditions(sequential: SequentialExecutor) -> Update:
-    """Return the optimizer's batched step, or raise with the reason against the vectorized executor."""
+def conditions(sequential: SequentialExecutor) -> tuple[Update | None, list[str]]:
+    """Return the optimizer's batched step, if there is one, and all reasons against the vectorized executor."""
     local, state, data = sequential.local, sequential.state, sequential.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)
     watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if sequential.monitor is not None else [])]
-    algorithm = sequential.algorithm
+    algorithm, binding = sequential.algorithm, sequential.binding
+    device = trainer.strategy.root_device
     found = {
         f"{type(algorithm).__name__} does more around local training than add to gradients": algorithm.trains_otherwise,
         f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
@@ -30,19 +33,38 @@ def step_by_conditions(sequential: SequentialExecutor) -> Update:
         f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
         f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
         "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
-        "batches pass a hook on their way to the module": local.transfers,
+        f"the module is on {device}: jobs run side by side on the CPU only": device.type != "cpu",
+        "batches pass a hook on their way to the module": local.transfers and device.type == "cpu",
         "weights are not all dense real numbers of one device": len({w.device for w in state.weights}) > 1
         or any(not w.is_floating_point() or w.layout is not torch.strided for w in state.weights),
         "torch cannot batch its recurrent layers": any(isinstance(layer, nn.RNNBase) for layer in module.modules()),
         "it trains embeddings with sparse gradients": any(getattr(m, "sparse", False) for m in module.modules()),
     }
-    reason = next((text for text, holds in found.items() if holds), None)
-    if reason is not None:
-        raise CannotBatchError(reason)
-    update = update_of(trainer.optimizers[0])
-    if isinstance(update, str):
-        raise CannotBatchError(update)
-    return update
+    own = own_values(binding)
+    found |= {f"the hyperparameter {name!r} is no number": not _is_number(binding.original(name)) for name in own}
+    update = update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None  # among `besides` if not
+    if isinstance(update, Update):
+        known = {*own, *update.options, *LOOP, DECAY, *algorithm.client}
+        strange = sorted({group_of(name)[0] for name in binding.names} - known)
+        found[f"the optimizer's {', '.join(strange)} is tuned"] = bool(strange)
+    elif update is not None:
+        found[update], update = True, None
+    return update, [text for text, holds in found.items() if holds]
+
+
+def own_values(binding: Binding) -> dict[str, Assign]:
+    """Return the module's own hyperparameters, and how the module gets a value of each."""
+    return {name: target.assign for name, target in binding.of_module.items() if target.assign}
+
+
+def original_values(binding: Binding) -> dict[str, Tensor]:
+    """Return the numbers that the module's author has set for its own hyperparameters."""
+    values = {name: binding.original(name) for name in own_values(binding)}
+    return {name: torch.tensor(float(value)) for name, value in values.items() if _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _has_backward_hooks(module: nn.Module) -> bool:

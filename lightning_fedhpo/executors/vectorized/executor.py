@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
@@ -14,7 +13,7 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
-from lightning_fedhpo.executors.vectorized.eligibility import step_by_conditions
+from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare, is_compared
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.executors.vectorized.programs import first_line
@@ -86,7 +85,9 @@ class VectorizedExecutor(Executor):
     ) -> list[ClientResult]:
         """Trace anew if the module has changed, and compare a job if this round is one of the compared."""
         if self._stale:
-            step_by_conditions(self.sequential)
+            _, reasons = conditions(self.sequential)
+            if reasons:
+                raise CannotBatchError("; ".join(reasons))
             scout(self.batched, wave[0].client)
             self._stale = False
         if not (first and is_compared(context.round)):
@@ -101,12 +102,11 @@ class VectorizedExecutor(Executor):
 def scout(batched: BatchedJobs, client: int) -> None:
     """Find out anew what the module's steps log, drop out and train."""
     sequential, programs = batched.sequential, batched.programs
-    binding, weights = sequential.binding, sequential.state.weights
     batched.forget()
-    values = {name: torch.tensor(float(binding.original(name))) for name in programs.own}
+    values = original_values(sequential.binding)
     for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
         sequential.clean()
-        programs.scout(stage, weights, values)
+        programs.scout(stage, values)
     with sequential.rewound():
         sequential.step_once(client)
         # torch's optimizers leave weights without a gradient alone

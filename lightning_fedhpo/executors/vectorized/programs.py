@@ -33,7 +33,37 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     if isinstance(error, CannotBatchError):
         return str(error)
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0][:200]}"
+    return f"{(str(error).strip() or 'no message').splitlines()[0].rstrip('.')[:200]} ({type(error).__name__})"
+
+
+def scout_step(
+    step: ExampleStep, stage: str, columns: Sequence[Tensor], values: Mapping[str, Tensor]
+) -> tuple[list[str], HashedDropout]:
+    """Run a step on one example; return the names of what it logs, and its dropout.
+
+    Raises:
+        CannotBatchError: The step cannot be batched, with the reason as far as one example tells.
+    """
+    names: list[str] = []
+
+    def one(*inputs: Tensor) -> list[Tensor]:
+        loss, logs = step(inputs[: len(step.weights)], inputs[len(step.weights) :])
+        names[:] = logs
+        return [loss]
+
+    dropout = HashedDropout()
+    try:
+        with torch.no_grad(), pure_step_guard(step.module, stage), step.with_values(values), dropout, VmapShims():
+            trace(one, [*step.weights, *(column[0].clone() for column in columns)], handed=step.weights)
+    except CannotBatchError:
+        raise
+    except Exception as error:
+        raise CannotBatchError(f"its {stage}_step does not run on a single example: {first_line(error)}") from error
+    if stage == "validation" and dropout.met:
+        raise CannotBatchError("it drops out in validation")
+    if stage == "validation" and step.last_too:
+        raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
+    return names, dropout
 
 
 @dataclass(eq=False)
@@ -78,20 +108,12 @@ class Programs:
         """Never update these weights: they have no gradient."""
         self.groups = [None if number in weights else group for number, group in enumerate(self.all_groups)]
 
-    def scout(self, stage: str, weights: Sequence[Tensor], values: Mapping[str, Tensor]) -> None:
-        """Run a step on one example, to find out what it logs and whether it drops out."""
-        step = self.steps[stage]
-        columns = [column[0].clone() for column in self.columns[stage]]
-        with torch.no_grad(), self._guard(stage), step.with_values(values), HashedDropout() as dropout:
-            _, logs = step(list(weights), columns)
-        self.logs[stage] = list(logs)
+    def scout(self, stage: str, values: Mapping[str, Tensor]) -> None:
+        """Find out what a step logs and whether it drops out."""
+        self.logs[stage], dropout = scout_step(self.steps[stage], stage, self.columns[stage], values)
         if stage == "training":
-            self.last_too, self.has_dropout = sorted(step.last_too), dropout.met
+            self.last_too, self.has_dropout = sorted(self.steps[stage].last_too), dropout.met
             self.dropouts = dropout.shapes
-        elif dropout.met:
-            raise CannotBatchError("it drops out in validation")
-        elif step.last_too:
-            raise CannotBatchError(f"validation logs {', '.join(sorted(step.last_too))} by step and by epoch")
 
     def run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
         """Take one step of every job, or add up what a batch of every job logs.
@@ -112,7 +134,7 @@ class Programs:
                 return compiled(graph, [tensor.clone() for tensor in inputs])
             except Exception as error:
                 self.compiles = False
-                rank_zero_warn(f"compiling failed ({first_line(error)}): the batched computation runs without.")
+                rank_zero_warn(f"compiling failed: {first_line(error)}. The batched computation runs without.")
         program: Program = native(graph).forward  # where a call of the module fails, torch prints its operations
         return program
 

@@ -10,8 +10,11 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo import Choice, Float, RandomSearch, SearchSpace
-from tests.executors.toys import PLAIN, Net, is_vectorized, loss, run
+from lightning_fedhpo import Choice, FederatedData, Float, Natural, RandomSearch, SearchSpace
+from lightning_fedhpo.client.training import LocalTraining
+from lightning_fedhpo.executors.vectorized.eligibility import conditions
+from lightning_fedhpo.testing import toy_tensors
+from tests.executors.toys import PLAIN, Net, executor_of, is_vectorized, loss, run
 
 
 class ReadsRound(Net):
@@ -105,3 +108,40 @@ def test_what_cannot_be_batched_runs_one_after_another_and_says_why(reason: str)
     expected = run("sequential", make(), *(one() for one in callbacks))
     assert fed.result.jobs == expected.result.jobs
     assert all(torch.equal(a, b) for a, b in zip(fed.arms[0].weights, expected.arms[0].weights, strict=True))
+
+
+def test_all_reasons_are_named_at_once_and_in_words() -> None:
+    class Several(Hooked):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            found = loss(self, batch, reduction="sum")
+            self.log("train_loss", found.item())
+            return found
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            if len(batch[1]) < 2:
+                raise ValueError("Needs at least two samples to calculate r2 score.")
+            super().validation_step(batch, batch_idx)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.RMSprop(self.parameters(), lr=0.01)
+
+    data = FederatedData(toy_tensors(320), Natural(torch.arange(4).repeat_interleave(80)), batch_size=8)
+    said = run("auto", Several(), data=data).choice.removesuffix("; on 1 thread, as steps are small")
+    assert said.removeprefix("jobs of Several run one after another, not side by side: ").split("; ") == [
+        "it has on_train_batch_end",
+        "there is no batched step of RMSprop: SGD, Adam and AdamW have one",
+        "its step reads a tensor's value in Python (data-dependent control flow)",
+        "its loss does not end in a known mean over the batch's examples (if it is one, "
+        '`executor="vectorized"` runs it side by side)',
+        "its validation_step does not run on a single example: Needs at least two samples to calculate r2 score "
+        "(ValueError)",
+    ]
+
+
+def test_on_another_device_the_reason_is_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = run("sequential", Net())
+    monkeypatch.setattr(type(fed.session.trainer.strategy), "root_device", torch.device("cuda:0"))
+    monkeypatch.setattr(LocalTraining, "transfers", True)
+    assert conditions(executor_of(fed).sequential)[1] == [
+        "the module is on cuda:0: jobs run side by side on the CPU only"
+    ]
