@@ -91,7 +91,6 @@ class NoisyScores:
             )
         if self.mechanism == "laplace" and self.delta is not None:
             raise ValueError('Laplace noise has no `delta`: leave it out, or take `mechanism="gaussian"`.')
-        self.scale(1)  # if an accountant is needed, then now, not after a round
 
     def scale(self, count: int) -> float:
         """Return the scale of Laplace noise, or the deviation of Gaussian noise, for the mean of so many scores."""

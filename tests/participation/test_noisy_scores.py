@@ -14,7 +14,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop, FedEx, FedPop, NoisyScores, RandomSearch, SuccessiveHalving, testing, tuners
-from lightning_fedhpo.participation import privacy
 from lightning_fedhpo.testing import toy_data, toy_tensors
 from lightning_fedhpo.testing.contract_runs import toy_space
 from lightning_fedhpo.types import ClientResult, Job
@@ -73,7 +72,6 @@ def leaks(deviation: float, epsilon: float) -> float:
 
 
 def test_gaussian_noise_by_its_formula() -> None:
-    pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     noise = NoisyScores(range=(0, 1), epsilon=0.7, delta=1e-5, mechanism="gaussian")
     deviation = noise.scale(1)
     assert leaks(deviation, 0.7) == pytest.approx(1e-5, rel=1e-3)
@@ -84,11 +82,23 @@ def test_gaussian_noise_by_its_formula() -> None:
     assert drawn.std() == pytest.approx(deviation / 5, rel=4 / math.sqrt(2 * TIMES))
 
 
-def test_the_accountant_of_gaussian_noise_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
-    privacy.noise_multiplier.cache_clear()
-    with pytest.raises(ModuleNotFoundError, match=r"lightning-fedhpo\[privacy\]"):
-        NoisyScores(range=(0, 1), epsilon=0.71, delta=1e-5, mechanism="gaussian")
+def test_gaussian_releases_together_by_the_sum_of_their_privacy_losses() -> None:
+    """Of an output x the loss is ``(2 x - 1) / (2 sigma^2)``; that of four outputs is a convolution."""
+    noise = NoisyScores(range=(0, 1), epsilon=0.7, delta=1e-5, mechanism="gaussian")
+    x = np.linspace(-8, 8, 4001) * noise.scale(1)
+    step = x[1] - x[0]
+    of_one = np.exp(-0.5 * ((x - 1) / noise.scale(1)) ** 2)
+    of_four = np.convolve(pair := np.convolve(of_one, of_one), pair)
+    sums = 4 * x[0] + step * np.arange(len(of_four))
+    losses = (2 * sums - 4) / (2 * noise.scale(1) ** 2)
+    excess = (of_four / of_four.sum()) @ np.maximum(0.0, 1 - np.exp(np.minimum(0.0, noise.spent(4) - losses)))
+    assert excess == pytest.approx(1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-9, 1e-30), (1e-3, 0.999), (1e3, 1e-9), (1e200, 1e-5)])
+def test_gaussian_noise_of_extreme_settings_is_finite(epsilon: float, delta: float) -> None:
+    noise = NoisyScores(range=(0, 1), epsilon=epsilon, delta=delta, mechanism="gaussian")
+    assert 0 < noise.scale(1) < math.inf and 0 < noise.spent(1) <= epsilon * (1 + 1e-3)
 
 
 @pytest.mark.parametrize(
