@@ -175,7 +175,11 @@ def threads_of(count: Any) -> int | None:
 
 def main() -> None:
     """Run ``fedhpo``. Modules in the folder where it is called can be named in its configuration."""
-    sys.argv[1:] = complete(sys.argv[1:])
+    try:
+        sys.argv[1:] = complete(sys.argv[1:])
+    except ValueError as error:
+        print(f"fedhpo: {error}", file=sys.stderr)
+        sys.exit(1)
     sys.path.insert(0, os.getcwd())
     for argument in sys.argv[1:]:
         group, _, value = argument.partition("=")

@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fedhpo.cli.trust import check_trusted
 from lightning_fedhpo.run.checkpoint_file import SUFFIX, newest
 
 RUN = Path(".hydra") / "hydra.yaml"
@@ -25,7 +26,7 @@ SWEEP = Path("multirun.yaml")
 SUMMARY, FAILED = "summary.json", "failed.txt"
 """What a run that is finished has, and one that failed."""
 _FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
-_OF_ONE_CALL = {"ckpt_path", "resume", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
+_OF_ONE_CALL = {"ckpt_path", "resume", "trust", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
 
 
 # ---------------------------------------------------------------------- before Hydra
@@ -35,7 +36,8 @@ def complete(arguments: Sequence[str]) -> list[str]:
     """Return a command's arguments, with the settings of the run or sweep that it goes on with.
 
     What the command says itself is on top. The process moves to the folder where the run began, so that the relative
-    paths among its settings hold.
+    paths among its settings hold: if that is another folder than the present one, the command has to say
+    ``trust=true``.
     """
     several = not {"-m", "--multirun"}.isdisjoint(arguments)
     overrides = [one for one in arguments if "=" in one and one[0] != "-"]
@@ -44,13 +46,16 @@ def complete(arguments: Sequence[str]) -> list[str]:
     if folder is None or not record.is_file():
         return list(arguments)
     hydra = OmegaConf.load(record).hydra
+    begun = arguments_of(hydra)
+    if _value(given.get("trust", "trust=false")) is not True:
+        began = OmegaConf.to_container(hydra.runtime, resolve=False)  # an interpolation could name the present folder
+        check_trusted(folder, str(began["cwd"]), begun)  # type: ignore[index,call-overload]  # a section
     paths = {name: quoted(Path(value).absolute()) for name in given if (value := _path(given, name))}
     own = {name: f"{name}={paths[name]}" if name in paths else one for name, one in given.items()}
     if "ckpt_path" in given and "hydra.run.dir" not in given:  # Hydra leaves what it wrote about the beginning
         own |= {"hydra.run.dir": f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir": "hydra.output_subdir=null"}
     if Path(hydra.runtime.cwd).is_dir():
         os.chdir(hydra.runtime.cwd)
-    begun = arguments_of(hydra)
     options = [one for one in begun if one[0] == "-"] + [one for one in arguments if one not in overrides]
     return [*options, *(own.pop(key_of(one), one) for one in begun if one[0] != "-"), *own.values()]
 

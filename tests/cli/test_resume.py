@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from lightning_fedhpo.cli.compare import main as compare
 from tests.runs import PLAIN, SMALL, call, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
@@ -48,7 +50,9 @@ def test_the_printed_command_goes_on_in_the_same_folder_from_anywhere(
     began = (folder / ".hydra" / "overrides.yaml").read_bytes()
 
     monkeypatch.chdir(tmp_path)
-    assert call(*shlex.split(printed)[1:], "threads=2") == (None, "")
+    asked, told = call(*shlex.split(printed)[1:], "threads=2")
+    assert asked == 1 and "builds stops.Stops\n" in told and f"has --config-dir={project / 'conf'}\n" in told
+    assert call(*shlex.split(printed)[1:], "threads=2", "trust=true") == (None, "")
     assert len(list((project / "outputs").glob("*/*"))) == 1 and not (tmp_path / "outputs").exists()
     assert (folder / ".hydra" / "overrides.yaml").read_bytes() == began
     monkeypatch.chdir(project)
@@ -108,3 +112,44 @@ def test_a_sweep_goes_on_with_the_runs_that_are_not_finished(project: Path, caps
     assert not (sweep / "0" / "failed.txt").exists()
     assert compare([str(sweep)]) == 0
     assert "Missing" not in capsys.readouterr().out
+
+
+EVIL = {
+    "callbacks.x._target_": ("+callbacks.x._target_=evil.C", "builds evil.C"),
+    "another package's name below ours": ("+callbacks.x={_target_:torch.os.system}", "builds torch.os.system"),
+    "a sweep": ("+callbacks.x._target_=evil.C,evil.D", "builds evil.D"),
+    "an option of its own": ("+callbacks=x", "builds evil.C"),
+    "a setting of Hydra": ("hydra.job_logging.handlers.x={'()':evil.C}", "has hydra.job_logging.handlers.x="),
+}
+"""What a stranger's folder brings, and what is shown of it."""
+
+
+@pytest.mark.parametrize("trick", EVIL)
+def test_a_folder_that_others_have_written_is_data(tmp_path: Path, trick: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    override, shown = EVIL[trick]
+    theirs, run = tmp_path / "theirs", tmp_path / "theirs" / "run"
+    for name, content in {
+        "evil.py": "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nC = D = object\n",
+        "conf/callbacks/x.yaml": "x:\n  _target_: evil.C\n",
+        "run/checkpoints/best.ckpt": "",
+    }.items():
+        (theirs / name).parent.mkdir(parents=True, exist_ok=True)
+        (theirs / name).write_text(content)
+    sources = [{"provider": "main", "schema": "pkg", "path": "lightning_fedhpo.conf"}]
+    if override == "+callbacks=x":
+        sources.append({"provider": "command-line", "schema": "file", "path": str(theirs / "conf")})
+    record: dict[str, Any] = {"runtime": {"cwd": str(theirs), "config_sources": sources}}
+    record |= {"job": {"config_name": "config"}, "overrides": {"hydra": [], "task": [*TYPED, override]}}
+    (run / ".hydra").mkdir()
+    monkeypatch.chdir(tmp_path)
+    several = ["-m", f"hydra.sweep.dir={run}", "resume=true"]
+    for began in (str(theirs), "${oc.env:PWD}"):
+        record["runtime"]["cwd"] = began
+        for path in (run / ".hydra" / "hydra.yaml", run / "multirun.yaml"):
+            OmegaConf.save({"hydra": record}, path)
+        monkeypatch.setenv("PWD", str(tmp_path))
+        for command in (several, [f"hydra.run.dir={run}", "resume=true"], [f"ckpt_path={run}/checkpoints/best.ckpt"]):
+            code, told = call(*command)
+            assert code == 1 and shown in told and "trust=true" in told, told
+            assert ("imports modules from " + str(theirs) in told) == (began == str(theirs))
+    assert not (theirs / "ran").exists() and Path.cwd() == tmp_path
