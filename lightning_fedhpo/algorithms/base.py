@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,16 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.arguments import check_kinds, did_you_mean, number, whole
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.binding.lr_schedules import decayed
 from lightning_fedhpo.client.fast_sgd import step_of
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, LocalRun
 from lightning_fedhpo.types import ClientResult, Config, plain
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.arms.arm import Arm
-    from lightning_fedhpo.client.local_run import LocalRun
-
-
-LOCAL_EPOCHS = "local_epochs"
 
 
 class Algorithm:

@@ -18,8 +18,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS, Algorithm
+from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arguments import number, whole
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
 from lightning_fedhpo.types import Config
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,13 +14,27 @@ from lightning_fedhpo.arms.client_states import ClientState, ClientStates, Spill
 from lightning_fedhpo.binding.optimizer_reset import copied
 from lightning_fedhpo.types import ClientResult, Config
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.algorithms.base import Algorithm
-
 Model = dict[str, Any]
 """Weights, buffers, server optimizer and server state, as tensors in containers."""
 LOCAL = "local"
 """The name of the parameters and buffers that never leave a client, in its state."""
+
+
+class ServerMethod(Protocol):
+    """What an arm is made by: the server's part of an algorithm."""
+
+    keeps: Sequence[str]
+    travels: Sequence[str]
+
+    @property
+    def server(self) -> Config:
+        """The server's hyperparameters, with defaults."""
+
+    def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
+        """Return the optimizer that follows the pseudo-gradient."""
+
+    def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+        """Return the server's initial state beside the weights."""
 
 
 class Arm:
@@ -51,7 +65,7 @@ class Arm:
     def __init__(
         self,
         index: int,
-        algorithm: Algorithm,
+        algorithm: ServerMethod,
         server: Config,
         weights: Sequence[Tensor],
         buffers: Sequence[Tensor] = (),

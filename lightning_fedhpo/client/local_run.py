@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from lightning_fedhpo.arms.arm import Arm, ServerMethod
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
+from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.types import Config
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.arms.arm import Arm
-    from lightning_fedhpo.data.examples import Examples
-
+LOCAL_EPOCHS = "local_epochs"
+"""The client hyperparameter of algorithms with local parameters: so many epochs before the others move only these."""
 Added = Callable[[], Sequence[Tensor]]
 """Returns what is added to the gradients of the weights."""
 
@@ -140,3 +140,37 @@ class LocalRun:
         kinds = self.weights if weights is None else weights, self.state.buffers, self.state.personal
         copies = [[one.detach().clone() for one in kind] for kind in kinds]
         self.sent = copies[0], copies[1], copies[2]
+
+
+class Method(ServerMethod, Protocol):
+    """What workbench and executors ask of an algorithm; :class:`~lightning_fedhpo.algorithms.base.Algorithm` has it."""
+
+    client: dict[str, float]
+    needs_lr_sums: bool
+    start_round: int
+
+    @property
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep parameters or state of their own."""
+
+    @property
+    def trains_otherwise(self) -> bool:
+        """Whether :meth:`train_locally` does more than train."""
+
+    @property
+    def adds_gradient(self) -> bool:
+        """Whether it adds to the gradients."""
+
+    def sent(self, arm: Arm) -> Sequence[Tensor]:
+        """Return the weights that clients train from."""
+
+    def carried(self, arm: Arm, client: int | None) -> Sequence[Tensor]:
+        """Return a client's own tensors for :meth:`added_gradient`."""
+
+    def added_gradient(
+        self, weights: Sequence[Tensor], start: Sequence[Tensor], hyperparameters: Config, carried: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """Return the gradient that is added to that of a client's loss."""
+
+    def train_locally(self, run: LocalRun) -> None:
+        """Train one client."""

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import MEGABYTE, Sequential, Setting, Vectorized
@@ -70,7 +71,8 @@ _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward
 def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Executor:
     """Return the executor of a run, with its number of threads, and say why."""
     asked = isinstance(setting, Vectorized)
-    step = operations(sequential, plan.clients[0])
+    bench = sequential.bench
+    step = operations(bench, plan.clients[0])
     executor: Executor = sequential
     say: Callable[[str], None] = rank_zero_info
     if isinstance(setting, Sequential):
@@ -82,10 +84,10 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             executor, text = _try_vectorized(setting, sequential, plan, step)
         except CannotBatchError as error:
             sequential.vectorized_matches = False
-            text = f"jobs of {type(sequential.local.module).__name__} run one after another, not side by side: {error}"
+            text = f"jobs of {type(bench.local.module).__name__} run one after another, not side by side: {error}"
             say = rank_zero_warn if asked else rank_zero_info
     for one in (sequential, executor):  # the first for a run that falls back
-        one.threads = setting.threads or (1 if _is_small(one, step, plan) else None)
+        one.threads = setting.threads or (1 if _is_small(one, bench, step, plan) else None)
     count = executor.threads or plan.threads
     why = ", as asked for" if setting.threads else ", as steps are small" if executor.threads else ""
     executor.choice = f"{text}; on {count} thread{'s' if count > 1 else ''}{why}"
@@ -101,7 +103,7 @@ def _try_vectorized(
     asked = isinstance(setting, Vectorized)
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
     memory, proved = wished.memory * MEGABYTE, bool(plan.vectorized_matches)
-    if not asked and sequential.algorithm.keeps_client_state:
+    if not asked and sequential.bench.algorithm.keeps_client_state:
         memory //= 2  # what a round's clients will keep waits in memory, too
     chosen = vectorized(sequential, plan.clients, plan.configs, memory, trusts=asked, proved=proved)
     programs = chosen.batched.programs
@@ -110,7 +112,7 @@ def _try_vectorized(
         return sequential, (
             "jobs run one after another: between convolutions side by side, images would be laid out anew each time"
         )
-    enough = WORTH_COMPILING[_shapes(sequential, plan)]
+    enough = WORTH_COMPILING[_shapes(sequential.bench, plan)]
     uncompiled = ""
     if wished.compile is False:
         uncompiled = "as asked for"
@@ -127,23 +129,22 @@ def _try_vectorized(
     return chosen, f"jobs run side by side, {why}; {f'not compiled: {uncompiled}' if uncompiled else 'compiled'}"
 
 
-def _shapes(sequential: SequentialExecutor, plan: Plan) -> str:
+def _shapes(bench: Workbench, plan: Plan) -> str:
     """Return what varies among a round's jobs, of all that makes programs of its own."""
     if len({config.get("batch_size") for config in plan.configs}) > 1:
         return "batch sizes vary"
-    size, sizes = sequential.binding.settings.batch_size, sequential.data.sizes("train")
-    drop_last, limit = sequential.data.drop_last, sequential.limits.train
+    size, sizes = bench.binding.settings.batch_size, bench.data.sizes("train")
+    drop_last, limit = bench.data.drop_last, bench.limits.train
     batches = {batches_of(int(one), size, drop_last, limit) for one in np.unique(sizes)}
     several = len(batches) > 1 or len({config.get("epochs") for config in plan.configs}) > 1
     return "steps vary" if several else "one shape"
 
 
-def _is_small(executor: Executor, step: Operations, plan: Plan) -> bool:
+def _is_small(executor: Executor, bench: Workbench, step: Operations, plan: Plan) -> bool:
     """Whether more than one thread would cost more than it brings."""
     together = executor.aggregates_whole_rounds
-    sequential = executor.sequential
-    recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in sequential.local.module.modules())
-    size = sum(tensor.numel() * tensor.element_size() for tensor in sequential.state.weights)
+    recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in bench.local.module.modules())
+    size = sum(tensor.numel() * tensor.element_size() for tensor in bench.state.weights)
     return step.all * (plan.jobs if together else 1) < SMALL_STEP[together] and not (recurrent and size >= LARGE_MODEL)
 
 
@@ -160,12 +161,12 @@ def _reason_for_sequential(step: Operations, plan: Plan) -> str | None:
     return None
 
 
-def operations(sequential: SequentialExecutor, client: int) -> Operations:
+def operations(bench: Workbench, client: int) -> Operations:
     """Count the operations of a client's first step."""
     counter = FlopCounterMode(display=False)
     try:
-        with sequential.rewound(), counter:
-            sequential.step_once(client)
+        with bench.rewound(), counter:
+            bench.step_once(client)
     except Exception:
         return Operations(0.0, 0.0)  # a client that the run goes on without: it says nothing
     counts = counter.get_flop_counts().get("Global", {})  # nothing if torch counts none of the operations

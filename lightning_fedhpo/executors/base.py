@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.arms.arm import Arm
-    from lightning_fedhpo.executors.sequential import SequentialExecutor
 
 
 class Executor(ABC):
@@ -25,11 +21,6 @@ class Executor(ABC):
     vectorized_matches: bool | None = None
     """Whether the vectorized executor gave the sequential one's results; None: not compared yet. It is in the
     checkpoint: a resumed run uses the same executor."""
-
-    @property
-    @abstractmethod
-    def sequential(self) -> SequentialExecutor:
-        """The executor of single jobs, on the user's module."""
 
     @abstractmethod
     def run(self, jobs: Sequence[Job], arms: Mapping[int, Arm], context: RoundContext) -> Iterator[ClientResult]:

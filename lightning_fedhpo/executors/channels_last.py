@@ -11,25 +11,25 @@ from dataclasses import replace
 from torch import nn
 
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
 from lightning_fedhpo.executors.vectorized.equivalence import TOLERANCE_OF_IMAGES, apart, different_figure
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
-def lay_out_images(executor: SequentialExecutor, client: int, config: Config) -> None:
+def lay_out_images(bench: Workbench, client: int, config: Config) -> None:
     """Lay out a module's images so, if it has convolutions that gain, and trains the same: ``x.view`` may fail then."""
-    local, layers = executor.local, list(executor.local.module.modules())
-    if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not executor.state.weights[0].is_cpu:
+    local, layers = bench.local, list(bench.local.module.modules())
+    if not any(isinstance(layer, nn.Conv2d) for layer in layers) or not bench.state.weights[0].is_cpu:
         return
     if any(isinstance(layer, nn.InstanceNorm2d) for layer in layers):  # slower on them
         return
-    arm, job = executor.untrained_arm(), Job(0, 0, client, config)
-    expected = _train_briefly(executor, job, arm)
+    arm, job = bench.untrained_arm(), Job(0, 0, client, config)
+    expected = _train_briefly(bench, job, arm)
     if expected is None:
         return
     local.channels_inside = True
-    found = _train_briefly(executor, job, arm)
+    found = _train_briefly(bench, job, arm)
     if (
         found is None
         or apart(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
@@ -38,12 +38,12 @@ def lay_out_images(executor: SequentialExecutor, client: int, config: Config) ->
         local.channels_inside = False
 
 
-def _train_briefly(executor: SequentialExecutor, job: Job, arm: Arm) -> ClientResult | None:
+def _train_briefly(bench: Workbench, job: Job, arm: Arm) -> ClientResult | None:
     try:
-        with executor.briefly(), HashedDropout():  # no dropout: masks would not be the same
-            result = executor.run_job(job, arm, RoundContext(0, 0, needs_before=False))
+        with bench.briefly(), HashedDropout():  # no dropout: masks would not be the same
+            result = bench.run_job(job, arm, RoundContext(0, 0, needs_before=False))
         return replace(result, weights=[w.detach().clone() for w in result.weights]) if result.finite else None
     except Exception:
         return None  # a module that minds; or it fails in any case, and the run will say so
     finally:
-        executor.show(arm)
+        bench.show(arm)

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from heapq import heapreplace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.client_states import ClientState
 from lightning_fedhpo.processes.collectives import all_reduce_in_place
 from lightning_fedhpo.processes.failures import fail_together
 from lightning_fedhpo.processes.members import rank, world
 from lightning_fedhpo.types import ClientResult, Job
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.arms.arm import Arm
-    from lightning_fedhpo.arms.client_states import ClientState
 
 TOLERANCE = 1.03
 """Whole arms are handed out if the busiest process then has at most so many times the mean work."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def state_of(session: Session) -> dict[str, Any]:
     """Return everything that affects the next round, and everything that was written down."""
-    state = session.sequential.state
+    state = session.bench.state
     return {
         "identity": session.identity,
         "aggregating": session.aggregating,
@@ -40,7 +40,7 @@ def dry_run_findings(session: Session) -> dict[str, Any]:
 @torch.no_grad()
 def restore(session: Session) -> None:
     """Take up the run of a checkpoint."""
-    saved, state = session.saved, session.sequential.state
+    saved, state = session.saved, session.bench.state
     if list(saved["names"]) != state.names[0]:
         raise ValueError(
             f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(state.names[0])}: resume "
@@ -54,7 +54,7 @@ def restore(session: Session) -> None:
 
 def put_best_model(saved: Mapping[str, Any], session: Session) -> None:
     """Replace a client's weights in a checkpoint by those of the best arm."""
-    arm, state = session.arms.best, session.sequential.state
+    arm, state = session.arms.best, session.bench.state
     names = [name for group in state.names for name in group]
     for name, tensor in zip(names, [*arm.weights, *arm.buffers, *state.initial_personal], strict=True):
         if name in saved["state_dict"]:

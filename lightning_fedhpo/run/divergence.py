@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.module_state import all_finite
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check(session: Session, jobs: Sequence[Job]) -> None:
     if not jobs or rounds < min(PATIENCE, total):
         return
     with processes.fail_together("the look for what is at fault"), seeding.preserved():
-        is_rate, reason = _fault(session.sequential, arms.best, jobs, rounds == total, session.monitor)
+        is_rate, reason = _fault(session.bench, arms.best, jobs, rounds == total, session.monitor)
     if is_rate and session.search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.
         alone = len({job.arm for job in jobs}) == 1
@@ -45,14 +45,12 @@ def check(session: Session, jobs: Sequence[Job]) -> None:
     raise DivergedError(f"no client of {which} came back with a loss and weights that are finite: {reason}")
 
 
-def _fault(
-    executor: SequentialExecutor, arm: Arm, jobs: Sequence[Job], untrained: bool, monitor: str | None
-) -> tuple[bool, str]:
+def _fault(bench: Workbench, arm: Arm, jobs: Sequence[Job], untrained: bool, monitor: str | None) -> tuple[bool, str]:
     """Return whether a rate is at fault, and the reason to show."""
     splits = ["train"] if monitor is None else ["train", "val"]
     clients = sorted({job.client for job in jobs})
     try:
-        sick = [client for client in clients if not all(_finite_examples(executor, client, split) for split in splits)]
+        sick = [client for client in clients if not all(_finite_examples(bench, client, split) for split in splits)]
         job = next((job for job in jobs if job.client not in sick), None)
         if job is None:
             names = f"{', '.join(map(str, sick[:5]))}{', ...' if len(sick) > 5 else ''}"
@@ -60,7 +58,7 @@ def _fault(
                 f"the data is at fault. All {len(clients)} clients (clients {names}) have examples with values that "
                 "are not finite: clean them."
             )
-        finite, used = _finite_loss(executor, arm, job, monitor)
+        finite, used = _finite_loss(bench, arm, job, monitor)
     except Exception as error:  # as clients' own, which `on_error="drop"` goes on without
         return False, f"a client raises {type(error).__name__}: {error}."
     besides = f" Besides, {len(sick)} of {len(clients)} clients have values that are not finite." if sick else ""
@@ -77,8 +75,8 @@ def _fault(
     )
 
 
-def _finite_examples(executor: SequentialExecutor, client: int, split: str) -> bool:
-    examples = executor.data.examples(client, split)
+def _finite_examples(bench: Workbench, client: int, split: str) -> bool:
+    examples = bench.data.examples(client, split)
     starts = range(0, len(examples), AT_ONCE)
     batches = (examples.slice(start, min(start + AT_ONCE, len(examples))) for start in starts)
     return all(map(_finite, batches))
@@ -91,26 +89,24 @@ def _finite(batch: Any) -> bool:
     return all(map(_finite, parts))
 
 
-def _finite_loss(
-    executor: SequentialExecutor, arm: Arm, job: Job, monitor: str | None
-) -> tuple[bool, Mapping[str, object]]:
+def _finite_loss(bench: Workbench, arm: Arm, job: Job, monitor: str | None) -> tuple[bool, Mapping[str, object]]:
     """Return whether a client's loss and score are finite at the arm's weights, and the values in force.
 
     The learning rate is zero: only a gradient that is not finite can change the weights.
     """
-    local, val = executor.local, executor.data.examples(job.client, "val")
-    with executor.rewound():
-        used = executor.prepare(job, arm)
+    local, val = bench.local, bench.data.examples(job.client, "val")
+    with bench.rewound():
+        used = bench.prepare(job, arm)
         for optimizer in local.trainer.optimizers:
             for group in optimizer.param_groups:
                 if "lr" in group:
                     group["lr"] = 0.0
-        size, draw = executor.binding.settings.batch_size, torch.Generator().manual_seed(0)
+        size, draw = bench.binding.settings.batch_size, torch.Generator().manual_seed(0)
         steps = 1 if local.trainer.lr_scheduler_configs else None  # a schedule sets another rate after the first step
-        local.train(executor.data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
+        local.train(bench.data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
         local.recorder.finish()
-        finite = all_finite(executor.state.weights)
+        finite = all_finite(bench.state.weights)
         if finite and monitor is not None and len(val):
-            finite = math.isfinite(executor.evaluate(val)[monitor])
-    executor.show(arm)
+            finite = math.isfinite(bench.evaluate(val)[monitor])
+    bench.show(arm)
     return finite, used

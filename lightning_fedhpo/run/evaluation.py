@@ -176,7 +176,7 @@ def evaluate(
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
     stage = _stage(module, split)
-    score = partial(session.sequential.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
+    score = partial(session.bench.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
     sizes = data.sizes(split)
     if not sizes.any():
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
@@ -220,16 +220,16 @@ def _tested(
     score: Callable[[Examples], Mapping[str, float]],
 ) -> dict[str, Any]:
     """Return the metrics of an arm's model on a client, before and after it is trained there."""
-    executor, seed = session.sequential, session.options.seed
+    bench, seed = session.bench, session.options.seed
     deployed = session.tuner_of(arm).deployed(arm, client, seed)
-    executor.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, known)
+    bench.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, known)
     examples = data.examples(client, split)
     draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
     seeding.seed_user_code(draw)
     row: dict[str, Any] = {"client": client, "examples": len(examples)}
     row |= {f"global/{name}": value for name, value in score(examples).items()}
     seeding.seed_user_code(draw)
-    executor.train(data, client, draw, sends=False)
+    bench.train(data, client, draw, sends=False)
     return row | {f"personalized/{name}": value for name, value in score(examples).items()}
 
 

@@ -119,7 +119,7 @@ def result_of(session: Session) -> Result:
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], session.sequential.binding) | model,
+        best=_deployed(found[best.index], session.bench.binding) | model,
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.datamodule import source_of
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
 from lightning_fedhpo.data.splits import Split, whole
-from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.types import Config
 
 
@@ -36,12 +37,17 @@ def server_split(server_data: Any, federation: FederatedData) -> Split | None:
 class ServerValidation:
     """Runs the module's ``validation_step`` on examples that belong to no single client."""
 
-    def __init__(self, split: Split, seed: int, executor: Callable[[], SequentialExecutor]) -> None:
+    def __init__(self, split: Split, seed: int, bench: Callable[[], Workbench]) -> None:
         self.examples = split.examples(0)
         self.batch_size = split.source.batch_size
-        self.executor = executor
+        self.bench = bench
         self.fingerprint = fingerprint_of(split)
         self._seed = seed
+
+    @property
+    def module(self) -> LightningModule:
+        """The user's module."""
+        return self.bench().local.module
 
     def score(self, arm: Arm, config: Config) -> dict[str, float]:
         """Return the metrics of an arm's global model."""
@@ -51,23 +57,23 @@ class ServerValidation:
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config
     ) -> dict[str, float]:
         """Return the metrics of given weights."""
-        with self._begun() as executor:
-            executor.state.load(weights, buffers, personal)
-            executor.binding.apply(config)
-            return executor.evaluate(self.examples, self.batch_size)
+        with self._begun() as bench:
+            bench.state.load(weights, buffers, personal)
+            bench.binding.apply(config)
+            return bench.evaluate(self.examples, self.batch_size)
 
     def differentiate(self, recorder: Recorder) -> dict[str, float]:
         """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
-        with self._begun() as executor:
-            executor.binding.restore()  # and not the last job's values, which the validation may read
-            return executor.differentiate(self.examples, recorder, self.batch_size)
+        with self._begun() as bench:
+            bench.binding.restore()  # and not the last job's values, which the validation may read
+            return bench.differentiate(self.examples, recorder, self.batch_size)
 
     @contextmanager
-    def _begun(self) -> Iterator[SequentialExecutor]:
-        executor = self.executor()
-        executor.state.begin()
+    def _begun(self) -> Iterator[Workbench]:
+        bench = self.bench()
+        bench.state.begin()
         seeding.seed_user_code(seeding.key(self._seed, seeding.SERVER))
         try:
-            yield executor
+            yield bench
         finally:
-            executor.state.end()
+            bench.state.end()

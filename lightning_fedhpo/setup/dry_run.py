@@ -35,7 +35,7 @@ class Trial:
     """
 
     def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
-        self._executor, self._options, self._monitor = session.sequential, session.options, session.monitor
+        self._bench, self._options, self._monitor = session.bench, session.options, session.monitor
         self._start, self._longest = start, longest
         self._client = 0
         self.moved = False
@@ -69,23 +69,23 @@ class Trial:
 
     def run(self, config: Config, full: bool = False) -> tuple[Outcome, list[str]]:
         """Train with a configuration; return the outcome and the names of the untrained tensors that changed."""
-        executor, local = self._executor, self._executor.local
+        bench, local = self._bench, self._bench.local
         module, monitor = local.module, self._monitor
-        executor.state.begin()
-        arm = executor.untrained_arm()
+        bench.state.begin()
+        arm = bench.untrained_arm()
         # A rate that falls over rounds has fallen in the second; some methods begin later still.
-        arm.rounds = max(1, executor.algorithm.start_round if full else 0)
-        executor.begin_client(arm, self._client, config)
+        arm.rounds = max(1, bench.algorithm.start_round if full else 0)
+        bench.begin_client(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
-        epochs, limits = (self._longest, replace(executor.limits, val=1.0)) if full else (steps, Limits(steps=steps))
+        epochs, limits = (self._longest, replace(bench.limits, val=1.0)) if full else (steps, Limits(steps=steps))
         try:
             scores: dict[str, float] = {}
             try:
-                run = executor.train(executor.data, self._client, draw, epochs=epochs, limits=limits)
+                run = bench.train(bench.data, self._client, draw, epochs=epochs, limits=limits)
                 if monitor is not None:
-                    scores = local.evaluate(executor.data.examples(self._client, "val"), limit=1)
+                    scores = local.evaluate(bench.data.examples(self._client, "val"), limit=1)
             except MisconfigurationException:
                 raise  # the module's fault, whoever the client is
             except Exception as error:
@@ -98,15 +98,15 @@ class Trial:
             self.moved = self.moved or any(
                 self._known(*one) and not equal(one[1], self._start[one[0]]) for one in state
             )
-            sent = (run.sent or [executor.state.weights])[0]
-            own = (one for one in executor.state.personal if one.requires_grad)
+            sent = (run.sent or [bench.state.weights])[0]
+            own = (one for one in bench.state.personal if one.requires_grad)
             handed = (one for several in run.handed.values() for one in several if one.is_floating_point())
             trained = [tensor.detach().clone() for tensor in (*sent, *own, *handed)]
             changed = [
                 name for name, tensor, trainable in named_state(module) if not trainable and self._differs(name, tensor)
             ]
         finally:
-            executor.state.end()
+            bench.state.end()
             with torch.no_grad():
                 for name, tensor, _ in named_state(module):
                     if self._known(name, tensor):
@@ -120,7 +120,7 @@ class Trial:
     def _differs(self, name: str, tensor: torch.Tensor) -> bool:
         if self._known(name, tensor):
             return not equal(tensor, self._start[name])
-        if not is_cache(self._executor.local.module, name):
+        if not is_cache(self._bench.local.module, name):
             raise ValueError(
                 f"buffer {name!r} must have its shape before clients train, it has {tuple(tensor.shape)} only "
                 "afterwards: register it in `__init__`, or with persistent=False if it is only a cache."

@@ -21,6 +21,7 @@ from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.training import LocalTraining
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.auto import Plan, choose
 from lightning_fedhpo.executors.base import Executor
@@ -48,7 +49,7 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     tuning = session.tuning
     clients = _trial_clients(data, session.monitor)
     # The bare loop has no hooks.
-    hook = (lambda: session.sequential.after_backward()) if algorithm.changes_gradient else None
+    hook = (lambda: session.bench.after_backward()) if algorithm.changes_gradient else None
     session.optimizers.rewind()
     local = LocalTraining(session.trainer, module, data, hook, algorithm.needs_lr_sums)
     limits = Limits(*private.limits(session.trainer))
@@ -69,9 +70,7 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, algorithm.local, untrained, options.seed)
-    session.executor = sequential = SequentialExecutor(
-        local, state, binding, data, algorithm, limits, session.monitor, options.on_error
-    )
+    session.bench = bench = Workbench(local, state, binding, data, algorithm, limits, session.monitor, options.on_error)
     trial = Trial(session, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
     try:
         changed = trial.choose(clients, tuning.config)
@@ -86,10 +85,10 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
         )
     changed = list(known.get("moving", changed))
     state = module_state(module, algorithm.local, changed, options.seed, training)
-    sequential.state = state
+    bench.state = state
     configs = tuning.varied if tuning.contrasts else [tuning.config]
     plan = Plan(clients[:3], configs, session.jobs, session.updates, threads, known.get("vectorized_matches"))
-    session.executor = _chosen(sequential, options, plan)
+    session.executor = _chosen(bench, options, plan)
     session.moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     session.prepared = True
 
@@ -107,17 +106,17 @@ def _check_effects(
         check_server_effect(algorithm, name, ends, weights)
 
 
-def _chosen(sequential: SequentialExecutor, options: LoopOptions, plan: Plan) -> Executor:
+def _chosen(bench: Workbench, options: LoopOptions, plan: Plan) -> Executor:
     """Return the run's executor; the module is left as it was."""
-    state = sequential.state
+    state = bench.state
     kept = [tensor.detach().clone() for tensor in (*state.weights, *state.buffers, *state.personal)]
     try:
-        lay_out_images(sequential, plan.clients[0], plan.configs[0])
-        return choose(setting_of(options.executor), sequential, plan)
+        lay_out_images(bench, plan.clients[0], plan.configs[0])
+        return choose(setting_of(options.executor), SequentialExecutor(bench), plan)
     finally:
         state.end()
         state.load(kept[: len(state.weights)], kept[len(state.weights) :][: len(state.buffers)], None)
-        sequential.binding.restore()
+        bench.binding.restore()
 
 
 def _check_values(tuning: TuningPlan, binding: Binding, algorithm: Algorithm) -> None:

@@ -47,7 +47,7 @@ class RunHooks(Callback):
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add the algorithm's part to the gradients, if Lightning's own loops train."""
         if self.session.algorithm.changes_gradient:
-            self.session.sequential.after_backward()
+            self.session.bench.after_backward()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the next round, and everything that was written down."""

@@ -13,13 +13,14 @@ from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes, seeding
-from lightning_fedhpo.algorithms.base import LOCAL_EPOCHS
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.client_states import Spill
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
 from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.splits import Split
-from lightning_fedhpo.executors import Executor, SequentialExecutor
+from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.participation.base import Draw
 from lightning_fedhpo.run import checkpoint, checkpoint_file, identity
 from lightning_fedhpo.run.population import Population
@@ -52,6 +53,7 @@ class Session:
     """
 
     optimizers: LocalOptimizers
+    bench: Workbench
     executor: Executor
     moving: list[str]
     identity: dict[str, Any]
@@ -114,12 +116,7 @@ class Session:
         )
 
     def _validation_on(self, split: Split) -> ServerValidation:
-        return ServerValidation(split, self.options.seed, lambda: self.sequential)
-
-    @property
-    def sequential(self) -> SequentialExecutor:
-        """The executor of single jobs, on the module."""
-        return self.executor.sequential
+        return ServerValidation(split, self.options.seed, lambda: self.bench)
 
     def cohort_of(self, arm: Arm, number: int) -> list[int]:
         """Draw the clients of an arm's round."""
@@ -169,7 +166,8 @@ class Session:
             self.tuner.reset()
         elif before.has_arms:
             checks.check_continued(before, self)
-            self.executor, self.moving, self.prepared = before.executor, before.moving, True
+            self.bench, self.executor, self.moving = before.bench, before.executor, before.moving
+            self.prepared = True
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
 
     def install(self, state_key: str) -> Callable[[], None]:
@@ -204,13 +202,13 @@ class Session:
             prepare(self, known, available)
         with seeding.preserved():
             if self.server is not None:
-                metrics = self.server.score(self.sequential.untrained_arm(), {})
+                metrics = self.server.score(self.bench.untrained_arm(), {})
                 checks.check_logged(metrics, self.options.monitor, " on the server's examples")
-            self.tuner.rehearse(self.sequential.untrained_arm())
+            self.tuner.rehearse(self.bench.untrained_arm())
         if self.saved:
             checkpoint.restore(self)
         elif not self.arms:
-            self.arms.begin_from(self.sequential.state)
+            self.arms.begin_from(self.bench.state)
             self.start_arms(self.search.first)
         self.saved = {}
         if self.arms:
@@ -225,14 +223,14 @@ class Session:
     def show_best(self) -> None:
         """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""
         self.tuner.leader = self.arms.best_searched.index
-        self.sequential.show(self.arms.best)
+        self.bench.show(self.arms.best)
         if self.fitted:
             self.deploy()
 
     def deploy(self) -> None:
         """Put the best arm's hyperparameters into the module."""
         self.fitted = True
-        self.sequential.binding.apply(self.chosen(self.arms.best))
+        self.bench.binding.apply(self.chosen(self.arms.best))
 
     # ------------------------------------------------------------------ what is tuned
 

@@ -131,7 +131,7 @@ def outputs_of(
     config: Config,
 ) -> Outputs:
     """Return a model's outputs for the examples of a :class:`ServerValidation`, call by call of ``forward``."""
-    module = validation.executor().local.module
+    module = validation.module
     forward, calls = module.forward, []
 
     def collecting(*arguments: Any, **options: Any) -> Any:
@@ -159,6 +159,6 @@ def derivative(validation: ServerValidation, outputs: Sequence[Outputs], weights
         return weighted_sum(next(calls), by)
 
     recorder = LossRecorder(loss, by)
-    with forward_replaced(validation.executor().local.module, combining):
+    with forward_replaced(validation.module, combining):
         validation.differentiate(recorder)
     return recorder.gradient

@@ -143,7 +143,7 @@ def test_a_round_keeps_no_models_of_its_clients(kind: Any) -> None:
     class Watched(kind):  # type: ignore[misc,valid-type]
         def receive(self, arm: Any, result: Any) -> None:
             super().receive(arm, result)
-            own = {id(one) for one in fed.session.sequential.state.weights}
+            own = {id(one) for one in fed.session.bench.state.weights}
             tensors = [*result.weights, *(one for several in result.handed.values() for one in several)]
             held.extend(weakref.ref(one) for one in tensors if id(one) not in own)
 

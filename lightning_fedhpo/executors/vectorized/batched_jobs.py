@@ -17,7 +17,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.training import Done, batches_of
-from lightning_fedhpo.executors.sequential import STEPS_COMPARED, SequentialExecutor
+from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.batch_layout import (
     Lanes,
     Work,
@@ -51,14 +51,14 @@ class TrainedLanes(NamedTuple):
 class BatchedJobs:
     """Computes jobs together, which take about ``memory`` bytes; a step keeps ``example_bytes`` for an example."""
 
-    def __init__(self, sequential: SequentialExecutor, programs: Programs, memory: int) -> None:
-        self.sequential, self.programs, self.memory = sequential, programs, memory
+    def __init__(self, bench: Workbench, programs: Programs, memory: int) -> None:
+        self.bench, self.programs, self.memory = bench, programs, memory
         self.example_bytes = 0
-        self._settings = lru_cache(4096)(lambda values: read_settings(sequential, programs, dict(values)))
-        weights, data = sequential.state.weights, sequential.data
+        self._settings = lru_cache(4096)(lambda values: read_settings(bench, programs, dict(values)))
+        weights, data = bench.state.weights, bench.data
         self._generator = torch.Generator()
         self._dtype = precision_of(weights)
-        self._lr = list(programs.update.options).index("lr") if sequential.algorithm.needs_lr_sums else -1
+        self._lr = list(programs.update.options).index("lr") if bench.algorithm.needs_lr_sums else -1
         self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
         train, val = data.sizes("train"), data.sizes("val")
         self._widest = int(train.max())
@@ -87,7 +87,7 @@ class BatchedJobs:
 
         For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
-        in_round, scored = self.sequential.binding.in_round, self.sequential.monitor is not None
+        in_round, scored = self.bench.binding.in_round, self.bench.monitor is not None
         settings = [self._settings(tuple(in_round(job.config, arms[job.arm].rounds).items())) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         before = self._scores(stacked_weights(arms, jobs), settings, jobs) if scored and context.needs_before else {}
@@ -116,7 +116,7 @@ class BatchedJobs:
             done = Done(steps, work[place].epochs * work[place].used, 0, rates)
             scores = (_at(before, place), _at(after, number)) if self._scored(job) else ({}, {})
             mine, logged = [tensor[number] for tensor in weights], _at(trained.train, lane)
-            result = self.sequential.result(job, settings[place].used, done, mine, logged, *scores)
+            result = self.bench.result(job, settings[place].used, done, mine, logged, *scores)
             results[place] = replace(result, finite=result.finite and finite[number])
             if early is not None and place in watched:
                 mine, logged = trained.early[lane]
@@ -133,7 +133,7 @@ class BatchedJobs:
         watched: Sequence[bool],
     ) -> TrainedLanes:
         programs, count = self.programs, len(jobs)
-        start, own = stacked_weights(arms, jobs, self.sequential.algorithm.sent), self._own(settings)
+        start, own = stacked_weights(arms, jobs, self.bench.algorithm.sent), self._own(settings)
         weights = [tensor.clone() for tensor in start] if programs.added else start
         received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
         state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
@@ -205,7 +205,7 @@ class BatchedJobs:
         for start in range(0, len(jobs), each):
             part = slice(start, start + each)
             scored = zip(jobs[part], counts[part], strict=True)
-            owned = [self.sequential.data.rows(job.client, "val")[:count] for job, count in scored]
+            owned = [self.bench.data.rows(job.client, "val")[:count] for job, count in scored]
             lanes = in_turn(owned, self._scored_at_once(len(owned)))
             mine, own = [tensor[part] for tensor in weights], self._own(settings[part])
             sums = [torch.zeros(len(owned), dtype=self._dtype) for _ in names]
@@ -217,8 +217,8 @@ class BatchedJobs:
         return found
 
     def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
-        owned = self.sequential.data.rows(job.client, "train")
-        drop_last, limit = self.sequential.data.drop_last, self.sequential.limits.train
+        owned = self.bench.data.rows(job.client, "train")
+        drop_last, limit = self.bench.data.drop_last, self.bench.limits.train
         batches = batches_of(len(owned), setting.batch_size, drop_last, limit)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
         return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
@@ -254,8 +254,8 @@ class BatchedJobs:
         return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
 
     def _scored(self, job: Job) -> int:
-        local = self.sequential.local
-        return local.scored(self.sequential.data.rows(job.client, "val"), self.sequential.limits.val)
+        local = self.bench.local
+        return local.scored(self.bench.data.rows(job.client, "val"), self.bench.limits.val)
 
 
 def _at(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from lightning_fedhpo.binding.param_groups import group_of
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
@@ -37,15 +38,16 @@ def vectorized(
     Raises:
         CannotBatchError: With all reasons why jobs cannot run side by side, as far as they are known.
     """
+    bench = sequential.bench
     try:
-        programs = _programs(sequential, clients[0], trusts)
-        batched = BatchedJobs(sequential, programs, memory)
+        programs = _programs(bench, clients[0], trusts)
+        batched = BatchedJobs(bench, programs, memory)
         scout(batched, clients[0])
         jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
-        context = RoundContext(0, 0, needs_before=sequential.monitor is not None)
-        arms = {0: sequential.untrained_arm()}
+        context = RoundContext(0, 0, needs_before=bench.monitor is not None)
+        arms = {0: bench.untrained_arm()}
         early: dict[int, ClientResult] = {}
-        with sequential.briefly():
+        with bench.briefly():
             final = batched.run(jobs, arms, context, range(len(jobs)), early)
         if not compare(batched, early, final, arms, context, LATER if proved else 1.0):
             raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
@@ -54,16 +56,16 @@ def vectorized(
     except Exception as error:
         raise CannotBatchError(f"torch cannot compute its steps side by side: {first_line(error)}") from error
     finally:
-        sequential.binding.restore()
+        bench.binding.restore()
     (_, lanes, width), graph = next(item for item in programs.graphs.items() if item[0][0] == "training")
     batched.example_bytes = bytes_made(graph.graph) // (lanes * width)
-    return VectorizedExecutor(batched)
+    return VectorizedExecutor(batched, sequential)
 
 
-def _programs(sequential: SequentialExecutor, client: int, trusts: bool) -> Programs:
-    local, binding, data, algorithm = sequential.local, sequential.binding, sequential.data, sequential.algorithm
-    update, reasons = conditions(sequential)
-    own, weights = own_values(binding), sequential.state.weights
+def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
+    local, binding, data, algorithm = bench.local, bench.binding, bench.data, bench.algorithm
+    update, reasons = conditions(bench)
+    own, weights = own_values(binding), bench.state.weights
     columns = {"training": data.columns("train"), "validation": data.columns("val")}
     steps = {
         stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
@@ -71,7 +73,7 @@ def _programs(sequential: SequentialExecutor, client: int, trusts: bool) -> Prog
     }
     tensors = {stage: list(held.tensors) if held else [] for stage, held in columns.items()}
     if not local.transfers:  # else a step gets other batches
-        reasons += _reasons_of_steps(sequential, steps, tensors, trusts)
+        reasons += _reasons_of_steps(bench, steps, tensors, trusts)
     if update is None or reasons:
         raise CannotBatchError("; ".join(dict.fromkeys(reasons)))
     groups = local.trainer.optimizers[0].param_groups
@@ -86,31 +88,31 @@ def _programs(sequential: SequentialExecutor, client: int, trusts: bool) -> Prog
         [dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
         [varying for _ in groups],
         list(own),
-        Added(algorithm, algorithm.carried(sequential.untrained_arm(), client)) if algorithm.adds_gradient else None,
+        Added(algorithm, algorithm.carried(bench.untrained_arm(), client)) if algorithm.adds_gradient else None,
         tensors,
     )
 
 
 def _reasons_of_steps(
-    sequential: SequentialExecutor,
+    bench: Workbench,
     steps: Mapping[str, ExampleStep],
     columns: Mapping[str, Sequence[Tensor]],
     trusts: bool,
 ) -> list[str]:
     """Return the reasons against running side by side that steps on one example show."""
-    weights, values = sequential.state.weights, original_values(sequential.binding)
+    weights, values = bench.state.weights, original_values(bench.binding)
     checks: list[Callable[[], object]] = []
-    if columns["training"] and sequential.local.bare and not sequential.state.buffers:  # else conditions have said so
+    if columns["training"] and bench.local.bare and not bench.state.buffers:  # else conditions have said so
         checks.append(partial(scout_step, steps["training"], "training", columns["training"], values))
         checks += [] if trusts else [partial(check_known_mean, steps["training"], weights, columns["training"])]
-    if columns["validation"] and sequential.monitor is not None:
+    if columns["validation"] and bench.monitor is not None:
         checks.append(partial(scout_step, steps["validation"], "validation", columns["validation"], values))
     reasons = []
     for check in checks:
-        sequential.clean()
+        bench.clean()
         try:
             check()
         except CannotBatchError as error:
             reasons.append(str(error))
-    sequential.clean()
+    bench.clean()
     return reasons

@@ -8,19 +8,19 @@ from torch import Tensor, nn
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
 from lightning_fedhpo.binding.param_groups import group_of
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.optimizers import Update, update_of
 from lightning_fedhpo.executors.vectorized.per_example import Assign
 
 
-def conditions(sequential: SequentialExecutor) -> tuple[Update | None, list[str]]:
+def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     """Return the optimizer's batched step, if there is one, and all reasons against the vectorized executor."""
-    local, state, data = sequential.local, sequential.state, sequential.data
+    local, state, data = bench.local, bench.state, bench.data
     trainer, module = local.trainer, local.module
     hooks = private.overridden_around_batches(module)
     watchers = private.watchers_of_jobs(trainer)
-    splits = ["train", *(["val"] if sequential.monitor is not None else [])]
-    algorithm, binding = sequential.algorithm, sequential.binding
+    splits = ["train", *(["val"] if bench.monitor is not None else [])]
+    algorithm, binding = bench.algorithm, bench.binding
     device = trainer.strategy.root_device
     found = {
         f"{type(algorithm).__name__} does more around local training than add to gradients": algorithm.trains_otherwise,

@@ -58,7 +58,7 @@ def compare(
     images = any(convolves_images(graph.graph) for graph in batched.programs.graphs.values())
     allowed, begun = slack * (TOLERANCE_OF_IMAGES if images else TOLERANCE), slack > 1.0
     found = False
-    batched.sequential.clean(context.round)
+    batched.bench.clean(context.round)
     for place, ours in early.items():
         arm, end = arms[ours.job.arm], final[place]
         alone = _alone(batched, end, arm, context)
@@ -80,20 +80,20 @@ def compare(
 
 def _alone(batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundContext) -> ClientResult:
     """Take a job's first steps with the vectorized executor's dropout masks, and score its final weights."""
-    sequential, job = batched.sequential, end.job
+    bench, job = batched.bench, end.job
     with (
         seeding.preserved(),
-        sequential.rewound(),
-        sequential.briefly(),
+        bench.rewound(),
+        bench.briefly(),
         BatchDropout(job_key(context, job), batched.programs.dropouts) as dropout,
     ):
-        result = sequential.run_job(job, arm, context)
+        result = bench.run_job(job, arm, context)
         weights = [weight.detach().clone() for weight in result.weights]
         result = replace(result, weights=weights, after=end.after)
         if end.after and end.finite and result.error is None:
-            sequential.prepare(job, arm)
-            sequential.state.load(end.weights, arm.buffers, None)
-            result = replace(result, after=sequential.evaluate(sequential.data.examples(job.client, "val")))
+            bench.prepare(job, arm)
+            bench.state.load(end.weights, arm.buffers, None)
+            result = replace(result, after=bench.evaluate(bench.data.examples(job.client, "val")))
     if not dropout.fits:
         raise CannotBatchError("it drops out what is no example's own, as weights, by one mask for a batch")
     return result

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
@@ -27,16 +28,11 @@ class VectorizedExecutor(Executor):
 
     aggregates_whole_rounds = True
 
-    def __init__(self, batched: BatchedJobs) -> None:
-        self.batched = batched
+    def __init__(self, batched: BatchedJobs, sequential: SequentialExecutor) -> None:
+        self.batched, self.sequential, self.bench = batched, sequential, batched.bench
         self.vectorized_matches = True
         self._stale = False
-        self._stamp = stamp_of(self.sequential)
-
-    @property
-    def sequential(self) -> SequentialExecutor:
-        """The executor of single jobs."""
-        return self.batched.sequential
+        self._stamp = stamp_of(self.bench)
 
     def retrace(self) -> None:
         """Trace the module's steps anew before the next round."""
@@ -46,9 +42,9 @@ class VectorizedExecutor(Executor):
         """Yield the result of every job in turn; its tensors hold until the next is asked for."""
         if not jobs:
             return
-        self.sequential.clean(context.round)
+        self.bench.clean(context.round)
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        stamp = stamp_of(self.sequential)
+        stamp = stamp_of(self.bench)
         self._stale, self._stamp = self._stale or stamp != self._stamp, stamp
         waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
@@ -75,7 +71,7 @@ class VectorizedExecutor(Executor):
 
     def _trains_others(self) -> bool:
         """Whether other parameters train than when the run began: the sequential executor raises an error then."""
-        state = self.sequential.state
+        state = self.bench.state
         return not all(weight.requires_grad for weight in state.weights) or any(
             parameter.requires_grad for parameter in state.frozen.values()
         )
@@ -85,7 +81,7 @@ class VectorizedExecutor(Executor):
     ) -> list[ClientResult]:
         """Trace anew if the module has changed, and compare a job if this round is one of the compared."""
         if self._stale:
-            _, reasons = conditions(self.sequential)
+            _, reasons = conditions(self.bench)
             if reasons:
                 raise CannotBatchError("; ".join(reasons))
             scout(self.batched, wave[0].client)
@@ -101,27 +97,27 @@ class VectorizedExecutor(Executor):
 
 def scout(batched: BatchedJobs, client: int) -> None:
     """Find out anew what the module's steps log, drop out and train."""
-    sequential, programs = batched.sequential, batched.programs
+    bench, programs = batched.bench, batched.programs
     batched.forget()
-    values = original_values(sequential.binding)
-    for stage in ("training", "validation") if sequential.monitor is not None else ("training",):
-        sequential.clean()
+    values = original_values(bench.binding)
+    for stage in ("training", "validation") if bench.monitor is not None else ("training",):
+        bench.clean()
         programs.scout(stage, values)
-    with sequential.rewound():
-        sequential.step_once(client)
+    with bench.rewound():
+        bench.step_once(client)
         # torch's optimizers leave weights without a gradient alone
-        programs.freeze([number for number, weight in enumerate(sequential.state.weights) if weight.grad is None])
-    sequential.clean()
+        programs.freeze([number for number, weight in enumerate(bench.state.weights) if weight.grad is None])
+    bench.clean()
 
 
-def stamp_of(sequential: SequentialExecutor) -> list[Any]:
+def stamp_of(bench: Workbench) -> list[Any]:
     """Return layers, buffers, `requires_grad`, and the plain numbers, flags and strings among attributes."""
     found: list[Any] = []
-    module = sequential.local.module
+    module = bench.local.module
     for layer in module.modules():
         found += [id(layer), *((id(weight), weight.requires_grad) for weight in layer.parameters(recurse=False))]
         found += [id(buffer) for buffer in layer.buffers(recurse=False)]
-    for owner in (*module.modules(), sequential.algorithm):
+    for owner in (*module.modules(), bench.algorithm):
         plain = [item for item in vars(owner).items() if isinstance(item[1], bool | int | float | str | None)]
         found.append([item for item in plain if item[0] not in _OF_LIGHTNING])
     return found

@@ -13,13 +13,13 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.types import Job
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.algorithms.base import Algorithm
+    from lightning_fedhpo.client.local_run import Method
 
 
 class Added:
     """What a method adds to gradients. Every client carries as many tensors as the one whose tensors are given."""
 
-    def __init__(self, algorithm: Algorithm, carried: Sequence[Tensor]) -> None:
+    def __init__(self, algorithm: Method, carried: Sequence[Tensor]) -> None:
         self._algorithm = algorithm
         self.names, self.carried = list(algorithm.client), len(carried)
         self.nbytes = sum(tensor.numel() * tensor.element_size() for tensor in carried)

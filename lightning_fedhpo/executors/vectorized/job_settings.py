@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.types import Config, Job, RoundContext
@@ -30,9 +30,9 @@ class JobSettings:
     algorithm: Sequence[float]
 
 
-def read_settings(sequential: SequentialExecutor, programs: Programs, config: Config) -> JobSettings:
+def read_settings(bench: Workbench, programs: Programs, config: Config) -> JobSettings:
     """Make a configuration take effect, and read its values back."""
-    binding, groups = sequential.binding, sequential.local.trainer.optimizers[0].param_groups
+    binding, groups = bench.binding, bench.local.trainer.optimizers[0].param_groups
     used, settings = binding.apply(config), binding.settings
     names = programs.added.names if programs.added else ()
     options = [read_options(group, programs.update.options) for group in groups]

@@ -142,6 +142,4 @@ def test_on_another_device_the_reason_is_the_device(monkeypatch: pytest.MonkeyPa
     fed = run("sequential", Net())
     monkeypatch.setattr(type(fed.session.trainer.strategy), "root_device", torch.device("cuda:0"))
     monkeypatch.setattr(LocalTraining, "transfers", True)
-    assert conditions(executor_of(fed).sequential)[1] == [
-        "the module is on cuda:0: jobs run side by side on the CPU only"
-    ]
+    assert conditions(executor_of(fed).bench)[1] == ["the module is on cuda:0: jobs run side by side on the CPU only"]
