@@ -6,6 +6,7 @@ import datetime
 import logging
 import os
 import platform
+import subprocess
 import warnings
 from argparse import ArgumentTypeError
 from importlib import metadata
@@ -47,6 +48,15 @@ def machine() -> dict[str, Any]:
         **{name: metadata.version(name) for name in PACKAGES},
         "date": datetime.date.today().isoformat(),
     }
+
+
+def commit() -> str:
+    """Return the commit that is measured, marked where files differ from it; empty outside of a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -5,9 +5,9 @@
     python -m benchmarks.suite --sections own --with flower pfl    # beside Flower and pfl, installed on their own
     python -m benchmarks.suite --sections --page                   # nothing measured: docs/speed.md from the record
 
-It prints a table and writes a JSON file and two pictures into benchmarks/results/. A section that is measured replaces
-the one of that name in the JSON file; the others stay, each with its own date and machine. ``--page`` puts record,
-pictures and tables into docs/, ``--record`` what the guard compares with.
+It prints a table and writes benchmarks/results/speed.json. A section that is measured replaces the one of that name in
+the JSON file; the others stay, each with its own date, machine and commit. ``--page`` writes the tables into
+docs/speed.md, ``--record`` what the guard compares with.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import guard, picture, processes, ratios, scaling, tables
+from benchmarks import guard, processes, ratios, scaling, tables
 from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, SAME
-from benchmarks.machine import at_least_one, machine, quiet
+from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
 from benchmarks.rates import EXECUTORS, missing
 from benchmarks.workloads import WORKLOADS
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 SECTIONS = {"same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
-NAMES = ("speed.json", "speed.svg", "scaling.svg")
+NAME = "speed.json"
 
 
 def several(names: Sequence[str], measure: Callable[[str], tuple[list[Any], list[Any]]]) -> dict[str, Any]:
@@ -95,31 +95,23 @@ def command(given: Sequence[str]) -> str:
     return " ".join(["python -m benchmarks.suite", *words])
 
 
-def put(record: dict[str, Any], folder: Path) -> None:
-    """Write the record and its pictures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / NAMES[0]).write_text(json.dumps(record, indent=1) + "\n")
-    picture.draw_ratios(record, folder / NAMES[1])
-    picture.draw_scaling(record, folder / NAMES[2])
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Measure what is asked for and write it down."""
     given = sys.argv[1:] if given is None else given
     arguments = parsed(given)
     quiet()
-    path = arguments.out / NAMES[0]
+    path = arguments.out / NAME
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if arguments.sections and hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > 0.5:
         print(f"other programs are at work (load {load:.1f}): ratios are noisy, rates are too low", flush=True)
     for name in arguments.sections:
         print(SECTIONS[name], flush=True)
-        about = {"command": command(given), "turns": turns_of(name, arguments.turns)}
+        about = {"command": command(given), "turns": turns_of(name, arguments.turns), "commit": commit()}
         record[SECTIONS[name]] = {**about, "machine": machine(), **section(name, arguments)}
-        put(record, arguments.out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
     print(tables.goals(record))
     if arguments.page:
-        put(record, DOCS)
         text = (DOCS / "speed.md").read_text()
         (DOCS / "speed.md").write_text(tables.filled(text, "speed", tables.page(record)))
     if arguments.record:
@@ -138,7 +130,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--with", nargs="+", choices=OTHERS, default=[], dest="others", help="other simulators")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="put record, pictures and tables into docs/")
+    parser.add_argument("--page", action="store_true", help="write the tables into docs/speed.md")
     parser.add_argument("--record", action="store_true", help="write benchmarks/recorded.json for the guard")
     return parser.parse_args(given)
 

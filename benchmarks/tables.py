@@ -18,7 +18,7 @@ NOTES = {
         "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
         "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
         "fused SGD, tensors indexed by a permutation, FedAvg in place. Ours is timed from the end of its first round "
-        "to the end of its last, the bare loop on the jobs of the same rounds; what comes before has its own table."
+        "to the end of its last, the bare loop on the jobs of the same rounds."
     ),
     CORES: (
         "The same where torch may use all cores: executors compute on as many threads, the bare loop takes a turn on "
@@ -36,10 +36,6 @@ NOTES = {
         "8-4 on clients of 8 examples, batches of 4, one epoch: two steps a client, so that what grows would show. "
         "Ten clients a round unless they are what varies; the first round is left out."
     ),
-}
-PICTURES = {
-    SAME: "![Client updates per second, over the bare loop](speed.svg)",
-    SCALING: "![Cost of a client update against what grows](scaling.svg)",
 }
 
 
@@ -99,16 +95,6 @@ def cell(row: Record | None) -> str:
     if row is None:
         return ""
     return f"{number(row['ratio'])} ({number(row['low'])}, {number(row['high'])})"
-
-
-def preparation(section: Record) -> str:
-    """Return what an executor takes before it runs at its rate."""
-    lines = [
-        [title(row["case"]), row["side"], f"{row['before']:.2f}", f"{row['first_round']:.2f}"]
-        for row in section["rows"]
-        if "before" in row
-    ]
-    return table(["workload", "executor", "before the first round, s", "first round, s"], lines) if lines else ""
 
 
 def reached(goal: Goal, record: Record, sides: Sequence[str]) -> Record | None:
@@ -185,16 +171,17 @@ def page(record: Record) -> str:
         if section is None:
             continue
         shown = scaling(section) if kind == SCALING else ratios(section)
-        text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns. {described(section['machine'])}."]
-        text += [NOTES[kind], shown, PICTURES.get(kind, "")]
+        where = f"commit {section['commit']}; {described(section['machine'])}"
+        text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns; {where}."]
+        text += [NOTES[kind], shown]
         if kind in (SAME, CORES):
-            text += [preparation(section), fell_back(section)]
+            text += [fell_back(section)]
         if kind == OWN:
             text += [other_settings(section)]
         if gaps := skipped(section):
             text += [f"Not measured:\n\n{gaps}"]
         parts += [part for part in text if part]
-    return "\n\n".join([*parts, "### What is asked for", goals(record)])
+    return "\n\n".join(parts)
 
 
 def other_settings(section: Record) -> str:

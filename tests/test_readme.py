@@ -26,6 +26,7 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run
 from tests.data.image_sets import write_idx
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "lightning_fedhpo"
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "recipes").rglob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix().removeprefix("docs/"): path.read_text(encoding="utf-8") for path in FILES}
 """By path in the repository, pages of docs/ by their path there."""
@@ -171,6 +172,16 @@ def test_links_lead_to_files() -> None:
     for page, path in zip(PAGES, FILES, strict=True):
         links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", PAGES[page]) if "://" not in link]
         assert [link for link in links if not (path.parent / link).exists()] == [], page
+
+
+def test_files_that_pages_name_exist() -> None:
+    texts = {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), **PAGES}
+    for page, text in texts.items():
+        names = re.findall(r"`((?:tests|benchmarks|lightning_fedhpo)/[\w/.]+)`", text)
+        names = [name for name in names if "rootavg" not in name and "/results/" not in name]  # an example, an output
+        assert [name for name in names if not (ROOT / name).exists()] == [], page
+    rooms = re.findall(r"`(\w+/\w+\.py)`", texts["architecture.md"])
+    assert [name for name in rooms if not any((top / name).exists() for top in (ROOT, PACKAGE))] == []
 
 
 def test_the_sites_pages_are_those_of_docs() -> None:

@@ -35,7 +35,7 @@ TINY = [Case("logistic", cohort=2, rounds=1, executors=("sequential", "auto"))]
 
 
 @pytest.mark.slow
-def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiny_run_writes_record_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "speed.md").write_text("before\n<!-- speed -->\nold\n<!-- /speed -->\nafter\n")
@@ -53,10 +53,8 @@ def test_a_tiny_run_writes_record_tables_and_pictures(tmp_path: Path, monkeypatc
     assert record[tables.SCALING]["curves"]["cohort"]["sequential"]["values"] == [2, 4]
     page = (docs / "speed.md").read_text()
     assert page.startswith("before\n<!-- speed -->\n") and page.endswith("<!-- /speed -->\nafter\n")
-    assert "old" not in page and "(speed.svg)" in page and "logistic regression 60-10, cohort 2" in page
-    assert str(tmp_path) not in page
-    for folder in (out, docs):
-        assert (folder / "speed.svg").exists() and (folder / "scaling.svg").exists()
+    assert "old" not in page and "logistic regression 60-10, cohort 2" in page
+    assert str(tmp_path) not in page and f"commit {record[SAME]['commit']}" in page
 
 
 def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
