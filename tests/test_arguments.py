@@ -14,7 +14,7 @@ import pytest
 from torch import nn
 
 import lightning_fedhpo
-from lightning_fedhpo import Choice, FederatedLoop, Float, Iid, SearchSpace, data, models
+from lightning_fedhpo import Choice, Devices, FederatedLoop, Float, Iid, SearchSpace, data, models
 from lightning_fedhpo.algorithms import FedAvg
 from lightning_fedhpo.arguments import number, shown
 from lightning_fedhpo.executors import Vectorized
@@ -89,6 +89,12 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
+        (lambda: Devices(spread=1e6), ValueError, r"`spread` must be in \[0, 10\], got 1000000.0: it is of the log"),
+        (
+            lambda: Devices(over_selection=1e308),
+            ValueError,
+            r"`over_selection` must be in \[1, 1000000000\], got 1e\+308",
+        ),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
         (lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"), TypeError, "`collate_fn` must be a f"),
     ],

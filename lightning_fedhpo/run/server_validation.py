@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -15,10 +18,26 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.datamodule import source_of
+from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
 from lightning_fedhpo.data.splits import Split, whole
 from lightning_fedhpo.types import Config
+
+
+def kind_of(batch: Any) -> str:
+    """Return what a batch of one example is made of.
+
+    >>> kind_of([torch.zeros(1, 6), {"y": torch.tensor([3])}])
+    '[float32 1x6, {y: int64 1}]'
+    """
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {'x'.join(map(str, batch.shape))}"
+    if isinstance(batch, Mapping):
+        return f"{{{', '.join(f'{name}: {kind_of(value)}' for name, value in batch.items())}}}"
+    if isinstance(batch, list | tuple):
+        return f"[{', '.join(map(kind_of, batch))}]"
+    return type(batch).__name__
 
 
 def server_split(server_data: Any, federation: FederatedData) -> Split | None:
@@ -52,6 +71,22 @@ class ServerValidation:
     def score(self, arm: Arm, config: Config) -> dict[str, float]:
         """Return the metrics of an arm's global model."""
         return self.run(arm.weights, arm.buffers, None, config)
+
+    def check(self, arm: Arm, clients: Examples) -> dict[str, float]:
+        """Return the metrics of an arm's global model, or raise if the examples are not like clients'."""
+        one = torch.zeros(1, dtype=torch.int64)
+        theirs, ours = kind_of(clients.take(one)), kind_of(self.examples.take(one))
+        rule = f"a batch of one example is {theirs} for clients, and {ours} for the server: convert the server's alike"
+        try:
+            metrics = self.score(arm, {})
+        except MisconfigurationException:
+            raise  # the module's fault, whatever the examples
+        except Exception as error:
+            what = f"`validation_step` fails on the server's examples: {type(error).__name__}: {error}"
+            raise ValueError(f"{what.removesuffix('.')}; {rule}, labels too.") from error
+        if re.sub(r"x\d+", "x_", theirs) != re.sub(r"x\d+", "x_", ours):  # images of another size may do
+            raise ValueError(f"the server's examples must be of the clients' kind; {rule}.")
+        return metrics
 
     def run(
         self, weights: Sequence[Tensor], buffers: Sequence[Tensor], personal: Sequence[Tensor] | None, config: Config

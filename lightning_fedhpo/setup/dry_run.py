@@ -79,7 +79,9 @@ class Trial:
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
-        epochs, limits = (self._longest, replace(bench.limits, val=1.0)) if full else (steps, Limits(steps=steps))
+        # An epoch ends with a step of the optimizer, however few batches were accumulated.
+        short = TRIAL_STEPS, Limits(steps=steps)
+        epochs, limits = (self._longest, replace(bench.limits, val=1.0)) if full else short
         try:
             scores: dict[str, float] = {}
             try:

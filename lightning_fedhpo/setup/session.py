@@ -202,7 +202,7 @@ class Session:
             prepare(self, known, available)
         with seeding.preserved():
             if self.server is not None:
-                metrics = self.server.score(self.bench.untrained_arm(), {})
+                metrics = self.server.check(self.bench.untrained_arm(), self.data.examples(0))
                 checks.check_logged(metrics, self.options.monitor, " on the server's examples")
             self.tuner.rehearse(self.bench.untrained_arm())
         if self.saved:

@@ -88,6 +88,24 @@ def test_clients_need_no_validation_examples() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((torch.ones(9, 12), torch.zeros(9).long()), r"12 .*float32 1x6, int64 1\] for clients, and \[float32 1x12"),
+        ((torch.ones(9, 6).double(), torch.zeros(9).long()), r"fails .*for clients, and \[float64 1x6"),
+        (
+            (torch.ones(9, 6), torch.tensor([0] * 8 + [3])),
+            r"Target 3 is out of bounds; .*server's alike, labels too\.$",
+        ),
+        ({"x": torch.ones(9, 6), "y": torch.zeros(9).long()}, r"and \{x: float32 1x6, y: int64 1\} for the server"),
+        ((torch.ones(9, 6), torch.zeros(9).byte()), r"must be of the clients' kind; .* uint8 1\] for the server"),
+    ],
+)
+def test_examples_unlike_the_clients_are_refused_before_the_first_round(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(1, target="server", server_data=given)
+
+
+@pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
         ({"target": "server"}, MisconfigurationException, "pass FederatedLoop\\(server_data="),
