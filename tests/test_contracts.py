@@ -47,13 +47,20 @@ SEARCHES = {
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
 SIDE_BY_SIDE = ("FedProx", "FedOpt", "Scaffold", "FedDyn", "FedEx", "SuccessiveHalving")
 VECTORIZED = Vectorized(compile=False)
+SHARED = [
+    testing.check_same_seed,
+    testing.check_resume,
+    testing.check_nan_survives,
+    testing.check_best,
+    testing.check_identity,
+]
 
 
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared."""
     own = [testing.check_aggregation, EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
     own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
-    return [testing.check_same_seed, testing.check_resume, testing.check_nan_survives, testing.check_identity, *own]
+    return [*SHARED, *own]
 
 
 @pytest.mark.parametrize(("name", "check"), [(name, check) for name in ALL for check in _checks(name)])
@@ -124,6 +131,13 @@ class Twice(FedAvg):
             tensor.data.copy_(old - 2 * grad)
 
 
+class Boasts(Forgetful):
+    """Would deploy what it never suggests."""
+
+    def best(self, arm: Any) -> dict[str, Any]:
+        return {"lr": 0.1, "color": "red"}
+
+
 class Idle(FedAvg):
     """Declares what it does not read."""
 
@@ -139,6 +153,7 @@ class Idle(FedAvg):
         (testing.check_same_seed, Global, "the same seed gave two runs"),
         (testing.check_nan_survives, Spreads, "the run did not go on"),
         (testing.check_aggregation, Twice, "weight 0 moved by something else"),
+        (testing.check_best, Boasts, "does not go back in"),
         (testing.check_hyperparameters, Idle, "server 'warmth' has no effect"),
     ],
 )

@@ -52,7 +52,7 @@ def test_the_best_configuration_trains_from_the_first_weights() -> None:
     fed, _, module = run(search, FedEx(SPACE, configs=4), begins)
     result = fed.result
     initial = list(ToyModule().parameters())
-    assert (result.best_arm, result.best["model"]) == (3, "retrain")
+    assert (result.best_arm, result.model) == (3, "retrain")
     assert all(torch.equal(one, first) for one, first in zip(begins.of[4, 3], initial, strict=True))
     assert not torch.equal(begins.of[5, 3][0], initial[0])
     assert all(torch.equal(p, w) for p, w in zip(module.parameters(), fed.arms[3].weights, strict=True))

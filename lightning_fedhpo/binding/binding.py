@@ -69,7 +69,7 @@ class Binding:
         self._original = {name: target.read() for name, target in self._targets.items()}
         reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
         self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
-        self._own_reported = {name: read() for name, read in self._reported.items()}
+        self._own_settings = {"epochs": settings.epochs, "batch_size": settings.batch_size, **settings.algorithm}
 
     @property
     def names(self) -> list[str]:
@@ -111,10 +111,9 @@ class Binding:
                 )
         return used | {name: read() for name, read in self._reported.items()}
 
-    def in_force(self, config: Config) -> dict[str, Any]:
-        """Return what :meth:`apply` would, without setting anything."""
-        bound = {name: config.get(name, own) for name, own in self._original.items()}
-        return {**bound, **self._own_reported}
+    def with_settings(self, config: Config) -> dict[str, Any]:
+        """Return a configuration with the settings of local loop and algorithm that it leaves out."""
+        return {**config, **{name: own for name, own in self._own_settings.items() if name not in config}}
 
     @property
     def of_module(self) -> dict[str, Target]:

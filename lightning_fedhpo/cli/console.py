@@ -12,17 +12,15 @@ from lightning_fedhpo.report.words import costs, number, size
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
     """Return the closing report of a run; it ends with the notes. Lines longer than `width` are wrapped."""
-    blocks = [_best(summary["best"], width), _scores(summary["test"]), _costs(summary), _files(folder)]
+    blocks = [_best(summary, width), _scores(summary["test"]), _costs(summary), _files(folder)]
     lines = [line for block in blocks for line in (*block, "")]
     return "\n".join(["", *lines, *notes]).rstrip()
 
 
-def _best(best: Mapping[str, Any], width: int) -> Iterator[str]:
-    retrained = best.get("model") == "retrain"
+def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
+    retrained = summary.get("model") == "retrain"
     yield "Best hyperparameters" + (", with which the model was trained anew" if retrained else "")
-    for side, values in best.items():
-        if side == "model":
-            continue
+    for side, values in summary["best"].items():
         text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
         if side == "clients":
             text = f"a configuration for each of {number(len(values))} clients, in summary.json"

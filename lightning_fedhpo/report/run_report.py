@@ -40,7 +40,7 @@ def _verdict(run: RunData) -> Iterator[str]:
     if run.best.get("clients"):
         rows = verdict.client_rows(run.best)
         found += page.details(f"A configuration for each of {number(len(rows))} clients", page.table((), rows))
-    if run.best.get("model") == "retrain":
+    if run.summary.get("model") == "retrain":
         found += page.paragraph("The model was trained anew with them, after the search.")
     yield page.section(
         "What was found",

@@ -26,10 +26,11 @@ class Result:
     """The outcome of a run, complete after every round.
 
     Attributes:
-        best: ``{"client": ..., "server": ...}``: the hyperparameters to deploy, of the best arm. Where the search has
-            drawn them for each client, ``"clients"`` has every client's, by its number, and ``"client"`` what is the
-            same for all. In a run with ``retrain``, ``"model"`` says which model it holds: the ``"search"``'s, or the
-            one that was trained anew (``"retrain"``).
+        best: ``{"client": ..., "server": ...}``: the hyperparameters to deploy, of the best arm: what was tuned, and the
+            settings of loop, data and algorithm. Where clients have their own, ``"clients"`` has every client's, by its
+            number, and ``"client"`` what is the same for all. ``Fixed(**best)`` trains with exactly these values.
+        model: In a run with ``retrain``, which model it leaves: the ``"search"``'s, or the one that was trained anew
+            (``"retrain"``); else None.
         best_searched: The number of the search's best arm; another one than ``best_arm`` where that was trained anew.
         score: The best arm's last score, in the units of the monitored value; None where nothing is monitored.
         best_arm: The number of the best arm.
@@ -46,6 +47,7 @@ class Result:
     """
 
     best: dict[str, Any]
+    model: Literal["search", "retrain"] | None
     score: float | None
     best_arm: int
     best_searched: int
@@ -104,7 +106,6 @@ def result_of(session: Session) -> Result:
     arms, records = session.arms, session.records
     best, searched = arms.best, arms.best_searched
     score = best.scores[-1] if best.scores else math.nan
-    model = {"model": "retrain" if best.retrains else "search"} if session.options.retrain else {}
     found: list[dict[str, Any]] = [
         {
             "index": arm.index,
@@ -119,7 +120,8 @@ def result_of(session: Session) -> Result:
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], session.bench.binding) | model,
+        best=_deployed(found[best.index], session.bench.binding),
+        model=("retrain" if best.retrains else "search") if session.options.retrain else None,
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,
@@ -151,11 +153,11 @@ def clients_of(arm: Arm, tuner: Tuner) -> list[dict[str, Any]]:
 
 
 def _deployed(arm: Mapping[str, Any], binding: Binding) -> dict[str, dict[Any, Any]]:
-    """Return an arm's hyperparameters in force; ``client`` has only those that all clients share."""
-    client = binding.in_force(arm["client"])
+    """Return an arm's hyperparameters, set and found; ``client`` has only those that all clients share."""
+    client = binding.with_settings(arm["client"])
     if "clients" not in arm:
         return {"client": client, "server": dict(arm["server"])}
-    clients = {number: binding.in_force(config) for number, config in arm["clients"].items()}
+    clients = {number: binding.with_settings(config) for number, config in arm["clients"].items()}
     own = set().union(*arm["clients"].values()) - set(arm["client"])
     shared = {name: value for name, value in client.items() if name not in own}
     return {"client": shared, "server": dict(arm["server"]), "clients": clients}

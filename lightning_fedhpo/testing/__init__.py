@@ -8,6 +8,7 @@ The contracts are plain functions that raise ``AssertionError``. They take a fun
 
 from lightning_fedhpo.testing.contracts import (
     check_aggregation,
+    check_best,
     check_executor,
     check_hyperparameters,
     check_identity,
@@ -22,6 +23,7 @@ from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy
 __all__ = [
     "ToyModule",
     "check_aggregation",
+    "check_best",
     "check_executor",
     "check_hyperparameters",
     "check_identity",

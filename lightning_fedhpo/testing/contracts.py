@@ -23,6 +23,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.algorithms.fedavg import FedAvg
 from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.divergence import DivergedError
@@ -134,6 +135,21 @@ def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Se
         servers = [(name, arm["server"][name]) for arm in fed.result.arms for name in space.server]
         wrong += [(name, value) for name, value in servers if value not in space.server[name]]
     assert not wrong, f"outside of the space: {wrong[:3]}"
+
+
+def check_best(make: Make, executor: Setting = SEQUENTIAL) -> None:
+    """A run's ``best`` goes back in, also from JSON: ``Fixed(**best)`` trains with exactly these values."""
+    best = json.loads(json.dumps(runs.whole_run(make, executor)[0].result.best, allow_nan=False))
+    algorithm = make if isinstance(make(), Algorithm) else FedAvg
+    try:
+        again = runs.run(algorithm, executor, callbacks=[Fixed(**best), _OneRound()])[0].result
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"its `best` does not go back in: {best}: {error}") from error
+    assert json.loads(json.dumps(again.best)) == best, f"its own best is {again.best}, not {best}"
+    for row in again.jobs:
+        values = {**best["client"], **best.get("clients", {}).get(str(row["client"]), {})}
+        other = {name: row[name] for name, value in values.items() if row[name] != value}
+        assert not other, f"client {row['client']} trained with {other}, not with {values}"
 
 
 def check_executor(make: Make, executor: Setting) -> None:

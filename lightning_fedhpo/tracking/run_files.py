@@ -50,6 +50,7 @@ def build_summary(
     summary: dict[str, Any] = plain(
         {
             "best": result.best,
+            **({} if result.model is None else {"model": result.model}),
             "score": result.score,
             **more,
             "test": tested,

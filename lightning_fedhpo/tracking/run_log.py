@@ -147,10 +147,10 @@ def decided(session: Session) -> int | None:
 def best_table(best: Mapping[str, Any]) -> Table:
     """Return the hyperparameters that were found as a table.
 
-    >>> list(best_table({"client": {"lr": 0.1}, "server": {"lr": 1.0}, "model": "search"}))
+    >>> list(best_table({"client": {"lr": 0.1}, "server": {"lr": 1.0}}))
     [{'part': 'client', 'name': 'lr', 'value': '0.1'}, {'part': 'server', 'name': 'lr', 'value': '1.0'}]
     """
-    parts = {part: values for part, values in best.items() if part in ("client", "server")}
+    parts = {part: values for part, values in best.items() if part != "clients"}
     parts |= {f"client {number}": values for number, values in best.get("clients", {}).items()}
     table = Table()
     for part, values in parts.items():

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from lightning_fedhpo.arguments import check_kinds, is_number, number, shown
+from lightning_fedhpo.arguments import check_kinds, is_number, number, shown, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
+from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion, plain
 
 
 class Fixed(Tuner):
-    """Set client and server hyperparameters without tuning them.
+    """Set client and server hyperparameters without tuning them; ``Fixed(**fed.result.best)`` takes those of a run.
 
     Args:
         client: Values by name, for every client in every round.
         server: Values by name, for the server.
+        clients: Each client's own values, by its number, which go over ``client``: for all clients of the federation,
+            from 0, or for none. Numbers may be texts, as in a JSON file.
 
     Example:
         >>> Fixed(client={"epochs": 1, "batch_size": 16}).client_names
         ('epochs', 'batch_size')
     """
 
-    def __init__(self, client: Mapping[str, Any] | None = None, server: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        client: Mapping[str, Any] | None = None,
+        server: Mapping[str, Any] | None = None,
+        clients: Mapping[Any, Mapping[str, Any]] | None = None,
+    ) -> None:
         check_kinds(Fixed, locals())
-        for side, values in (("client", client or {}), ("server", server or {})):
+        several = [(f"client {key}", own) for key, own in (clients or {}).items()]
+        for side, values in (("client", client or {}), ("server", server or {}), *several):
             for name, value in values.items():
                 if not isinstance(name, str) or not name:
                     raise TypeError(f"the name of a {side}'s hyperparameter must be a text, got {shown(name)}.")
@@ -33,24 +41,69 @@ class Fixed(Tuner):
                     number(f"the {side}'s `{name}`", value)
         self._client = plain(client or {})
         self._server = plain(server or {})
-        self.client_names = tuple(self._client)
+        shared = self._client.items()
+        self._clients = {
+            _client(key): {name: value for name, value in plain(own).items() if (name, value) not in shared}
+            for key, own in (clients or {}).items()
+        }
+        self.client_names = tuple(dict.fromkeys([*self._client, *(name for _, own in several for name in own)]))
+
+    def plan(self, plan: RunPlan) -> None:
+        """Refuse a federation of other clients than those that have values of their own."""
+        if self._clients and set(self._clients) != set(range(plan.clients)):
+            raise ValueError(
+                f"`clients` must have values for every client of the federation, numbers 0 to {plan.clients - 1}, got "
+                f"{len(self._clients)} from {min(self._clients)} to {max(self._clients)}: they belong to another "
+                "federation. Give what all clients share as `client`."
+            )
 
     def server(self, arm: int, seed: int) -> Config:
         """Return the fixed server values."""
         return self._server
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Suggest the fixed client values to all."""
-        return [Suggestion(self._client)] * len(cohort)
+        """Suggest its fixed values to each client."""
+        return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
 
     def best(self, arm: Arm) -> Config:
-        """Return the fixed client values."""
-        return self._client
+        """Return the fixed values that all clients share."""
+        return {name: value for name, value in self._client.items() if name not in self._own}
+
+    def clients(self, arm: Arm) -> Sequence[Config]:
+        """Return each client's fixed values, where they differ."""
+        return [self.deployed(arm, client, 0) for client in range(len(self._clients))]
+
+    def deployed(self, arm: Arm, client: int, seed: int) -> Config:
+        """Return a client's fixed values."""
+        return {**self._client, **self._clients.get(client, {})}
 
     def trial(self, seed: int) -> Config:
-        """Return the fixed client values."""
-        return self._client
+        """Return the first client's fixed values."""
+        return {**self._client, **self._clients.get(0, {})}
+
+    def contrast(self, name: str) -> tuple[Any, Any] | None:
+        """Return two different values of a hyperparameter, where clients have several."""
+        values = self.edges(name)
+        return (values[0], values[-1]) if len(values) > 1 else None
+
+    def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
+        """Return every value that a hyperparameter has among the clients."""
+        own = [config for config in self._clients.values() if name in config] if part == "client" else []
+        values: list[Any] = []
+        values += (config[name] for config in own if config[name] not in values)
+        return sorted(values) if all(map(is_number, values)) else values
 
     def identity(self) -> dict[str, Any]:
         """Return the values."""
-        return {"name": "Fixed", "client": dict(self._client), "server": dict(self._server)}
+        clients = {"clients": {str(key): own for key, own in self._clients.items()}} if self._clients else {}
+        return {"name": "Fixed", "client": dict(self._client), "server": dict(self._server), **clients}
+
+    @property
+    def _own(self) -> set[str]:
+        return {name for own in self._clients.values() for name in own}
+
+
+def _client(key: Any) -> int:
+    if isinstance(key, str) and key.isdecimal():
+        return int(key)
+    return whole("a client's number in `clients`", key, low=0)

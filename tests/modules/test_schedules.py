@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import SGD
 from torch.optim import lr_scheduler as schedules
 
-from lightning_fedhpo import Fixed
+from lightning_fedhpo import Fixed, Float, RandomSearch, SearchSpace
 from tests.modules.reference import check_same, federated
 from tests.modules.zoo.base import Case, Plain
 from tests.modules.zoo.batches import tensors
@@ -73,6 +73,24 @@ def test_a_cycle_takes_its_highest_rate_and_no_other(schedule):
     check_same(trained(schedule, 0.05, max_lr=0.4)[1], trained(schedule, 0.4)[1])
     with pytest.raises(ValueError, match="'lr' would not take effect: .* Bind 'max_lr'"):
         trained(schedule, 0.05, lr=0.4)
+
+
+def within_its_own_rate(name):
+    return lambda optimizer, lr: SCHEDULES[name](optimizer)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rate"),
+    [*((within_its_own_rate(name), "lr") for name in SCHEDULES), (one_cycle, "max_lr"), (cyclic, "max_lr")],
+)
+def test_what_was_found_under_a_schedule_goes_back_in(schedule, rate):
+    """Of the two rates of a cycle only the one that was tuned is there: the other follows from it."""
+    space = SearchSpace(client={rate: Float(0.05, 0.5)})
+    case = Case(partial(Built, schedule, 0.02))
+    best = federated(case, case.build(), tensors(2), RandomSearch(space, 4, 2), rounds=2)[0].result.best
+    assert set(best["client"]) == {rate, "epochs", "batch_size"}
+    again = federated(case, case.build(), tensors(2), Fixed(**best), rounds=2)[0].result
+    assert again.best == best and set(again.jobs[rate]) == {best["client"][rate]}
 
 
 def test_a_client_with_more_steps_than_the_schedule_goes_on_at_its_last_rate():
