@@ -26,7 +26,7 @@ class Result:
     """The outcome of a run, complete after every round.
 
     Attributes:
-        best: ``{"client": ..., "server": ...}``: the hyperparameters to deploy, of the best arm: what was tuned, and the
+        best: ``{"client": ..., "server": ...}``: the best arm's hyperparameters, to deploy: what was tuned, and the
             settings of loop, data and algorithm. Where clients have their own, ``"clients"`` has every client's, by its
             number, and ``"client"`` what is the same for all. ``Fixed(**best)`` trains with exactly these values.
         model: In a run with ``retrain``, which model it leaves: the ``"search"``'s, or the one that was trained anew

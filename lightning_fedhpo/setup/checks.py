@@ -120,6 +120,17 @@ def check_spaces(tuner: Tuner, search: Search) -> None:
         )
 
 
+def check_drawn(tuner: Tuner, search: Search) -> None:
+    """Refuse a tuner of values of its own that sets all that the search draws: every arm would be the same."""
+    drawn = [f"{part}.{name}" for part in ("client", "server") for name in search.space.part(part)]
+    if tuner.space is None and drawn and not search.client_names and not search.server_names:
+        names, of_tuner = type(search).__name__, type(tuner).__name__
+        raise ValueError(
+            f"{', '.join(drawn)} set twice: {names} draws nothing else, and {of_tuner} sets it in every arm, so that all "
+            f"arms are the same. Leave {names} out, or take these names out of {of_tuner}."
+        )
+
+
 def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, search: Search) -> None:
     """Refuse tuners and searches that learn from scores in a run without them."""
     if tuner.needs_scores and monitor is not None and of_clients is None:

@@ -97,6 +97,7 @@ class Session:
         checks.check_server(self.algorithm, server, tuner, search)
         checks.check_spaces(tuner, search)
         search.exclude_tuned(tuner.client_names, server, len(self.data))
+        checks.check_drawn(tuner, search)
         trainer_checks.check_rounds(self.trainer, search, options.retrain or 0)
         checks.check_scores(options.monitor, self.monitor, tuner, search)
         checks.say_undrawn(tuner, search)

@@ -11,9 +11,11 @@ from lightning_fedhpo import (
     FedEx,
     FedPop,
     FedTune,
+    Fixed,
     Float,
     MultiplicativeWeights,
     RandomSearch,
+    Replay,
     SearchSpace,
     SuccessiveHalving,
 )
@@ -54,6 +56,12 @@ def test_it_makes_the_same_run_and_takes_another_search_s_space_later() -> None:
         ),
         (FedEx(SearchSpace(client={"lr": Float(0.01, 0.1)})), SPACE, r"must agree on client.lr, got Float\(.* Choice"),
         (FedEx(SPACE), SearchSpace(client={"momentum": Float(0.0, 0.9)}), "only the tuner's space has lr"),
+        (Fixed({"lr": 0.1}), SearchSpace(client={"lr": Float(0.01, 0.1)}), "^client.lr set twice: RandomSearch draws"),
+        (
+            Replay([{"client": {"lr": 0.1}, "server": {"lr": 1.0}}]),
+            SPACE,
+            r"^client.lr, server.lr set twice: .* take these names out of Replay",
+        ),
     ],
 )
 def test_spaces_that_contradict_each_other(tuner: Tuner, space: SearchSpace, message: str) -> None:
