@@ -126,7 +126,7 @@ def check_drawn(tuner: Tuner, search: Search) -> None:
     if tuner.space is None and drawn and not search.client_names and not search.server_names:
         names, of_tuner = type(search).__name__, type(tuner).__name__
         raise ValueError(
-            f"{', '.join(drawn)} set twice: {names} draws nothing else, and {of_tuner} sets it in every arm, so that all "
+            f"{', '.join(drawn)} set twice: {names} draws nothing else, and {of_tuner} sets it in every arm, so all "
             f"arms are the same. Leave {names} out, or take these names out of {of_tuner}."
         )
 

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.algorithms.fedavg import FedAvg
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors.settings import Sequential, Setting
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.divergence import DivergedError
