@@ -1,11 +1,12 @@
-"""Checkpoint files: atomic writes, and clear errors for files that cannot be loaded."""
+"""Checkpoint files: atomic writes, safe loading, and clear errors for files that cannot be loaded."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lightning_fedhpo.files import digest
+
 SUFFIX = ".ckpt"
+
+
+OBJECTS = "holds objects, which torch loads only if `torch.serialization.add_safe_globals` allows their classes"
 
 
 class UnwrittenError(OSError):
@@ -21,7 +27,7 @@ class UnwrittenError(OSError):
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its target and rename it, so that the target is always whole.
+    """Write a checkpoint beside its target and rename it, so that the target is always whole; load plain data only.
 
     The temporary file is named after the target, so the next save overwrites the rest of a killed one. Every process
     has its own: one that takes over from another does not meddle with a write that goes on.
@@ -43,8 +49,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         temporary = target.with_name(f".{target.name}{self._ending}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+            with temporary.open("wb+") as file:
                 torch.save(checkpoint, file)
+                digest.seal(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
@@ -56,9 +63,38 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             what = f"{cause.strerror}: this checkpoint was not written, an earlier one stays as it is"
             raise UnwrittenError(cause.errno, what, str(target)) from None
 
+    def load_checkpoint(self, path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Load a checkpoint, nothing but tensors, numbers, text and containers, if not a bit of it has changed.
 
-def install_atomic_writes(strategy: Any, process: int) -> None:
-    """Make a Trainer's strategy write checkpoints atomically, unless the user has chosen another `CheckpointIO`."""
+        Raises:
+            MisconfigurationException: If it holds something else, or is not as it was written.
+        """
+        if (what := _fault(path)) is not None:
+            raise MisconfigurationException(refusal(path, what))
+        loaded: dict[str, Any] = read(super().load_checkpoint, path, *arguments, **options)
+        return loaded
+
+
+@contextmanager
+def plain_data_only(weights_only: bool | None = None, **options: Any) -> Iterator[None]:
+    """Let `torch.load` load plain data only, unless the user's own call of `fit` asks for objects.
+
+    Lightning 2.5 and torch before 2.6 would load objects unasked, and with them run code.
+    """
+    if weights_only is False:
+        yield
+        return
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
+def install(strategy: Any, process: int) -> None:
+    """Let a Trainer's strategy write atomically and load safely, unless the user has chosen another `CheckpointIO`."""
     if type(strategy.checkpoint_io) is TorchCheckpointIO:
         strategy.checkpoint_io = AtomicCheckpointIO(process)
 
@@ -66,11 +102,14 @@ def install_atomic_writes(strategy: Any, process: int) -> None:
 def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
     """Load a checkpoint to resume from, or say what is wrong with the file and which other one loads."""
     try:
-        return load(path, *arguments, **options)
+        with plain_data_only(**options):
+            return load(path, *arguments, **options)
+    except MisconfigurationException:
+        raise
     except Exception as error:
-        what = None if "://" in str(path) else fault(Path(path))
+        what = _fault(path)
         if what is None and isinstance(error, pickle.UnpicklingError):
-            what = "holds objects that torch does not load unasked"
+            what = OBJECTS
         if what is None:
             raise
         raise MisconfigurationException(refusal(path, what)) from error
@@ -103,19 +142,19 @@ def fault(path: Path) -> str | None:
         start = file.read(4)
     if not zipfile.is_zipfile(path):
         return {b"": "is empty", b"PK\3\4": "is cut off"}.get(start, "is no checkpoint")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            is_ours = any(name.endswith("/data.pkl") for name in archive.namelist())
-            return "is no checkpoint" if not is_ours else "is damaged" if archive.testzip() else None
-    except zipfile.BadZipFile:
+    if not digest.is_whole(path):
         return "is damaged"
+    with zipfile.ZipFile(path) as archive:
+        return None if any(name.endswith("/data.pkl") for name in archive.namelist()) else "is no checkpoint"
+
+
+def _fault(path: str | Path) -> str | None:
+    return None if "://" in str(path) else fault(Path(path))
 
 
 def _loads(path: Path) -> bool:
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        return fault(path) is None  # it holds objects, of which torch asks
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True) if fault(path) is None else None
     except Exception:
         return False
     return isinstance(checkpoint, Mapping) and bool(checkpoint.get("callbacks"))

@@ -22,7 +22,7 @@ from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.splits import Split
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.participation.base import Draw
-from lightning_fedhpo.run import checkpoint, checkpoint_file, identity
+from lightning_fedhpo.run import checkpoint, identity
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.rows import round_score
@@ -172,10 +172,9 @@ class Session:
             self.identity, self.arms, self.records = before.identity, before.arms, before.records
 
     def install(self, state_key: str) -> Callable[[], None]:
-        """Make the Trainer write atomically and check what it loads; return a function that ends the check."""
+        """Check what the Trainer loads; return a function that ends the check."""
         strategy = self.trainer.strategy
         private.share_jobs(self.trainer)
-        checkpoint_file.install_atomic_writes(strategy, self.trainer.global_rank)
         return private.guard_loading(
             strategy,
             self.module,

@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, UnwrittenError, newest, read
+from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, UnwrittenError, fault, newest, read
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 RUN = {"callbacks": {"FederatedLoop": {}}, "weights": torch.arange(100_000)}
@@ -37,6 +37,17 @@ def test_a_save_makes_its_folder_and_leaves_one_file(tmp_path: Path) -> None:
     path = _save(tmp_path / "run" / "last.ckpt")
     assert torch.equal(_load(path)["weights"], RUN["weights"])  # type: ignore[arg-type]
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.slow
+def test_every_bit_of_a_file_counts(tmp_path: Path) -> None:
+    path = _save(tmp_path / "last.ckpt", content={"callbacks": {"FederatedLoop": 1}, "weights": torch.arange(9)})
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        path.write_bytes(content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :])
+        assert fault(path) in ("is damaged", "is cut off"), bit
+    path.write_bytes(content)
+    assert fault(path) is None and torch.equal(_load(path)["weights"], torch.arange(9))
 
 
 def test_a_save_that_fails_halfway_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> None:
@@ -102,7 +113,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "damaged": (_blank, "is damaged"),
     "a folder": (Path.mkdir, "is a folder"),
     "nowhere": (lambda path: None, "does not exist"),
-    "objects": (lambda path: torch.save({"callbacks": pathlib.PurePosixPath()}, path), "holds objects that torch does"),
+    "objects": (
+        lambda path: torch.save({"callbacks": pathlib.PurePosixPath()}, path),
+        "holds objects, which torch loads only if",
+    ),
 }
 
 
