@@ -17,7 +17,7 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
-from lightning_fedhpo.run import checkpoint_file, divergence, identity, result_text
+from lightning_fedhpo.run import divergence, identity, result_text
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
 from lightning_fedhpo.setup import checks
@@ -233,8 +233,7 @@ class FederatedLoop(RunHooks):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Check everything that can be checked, and put the federated loop in the Trainer's place."""
-        self._begun = True
-        checkpoint_file.install(trainer.strategy, trainer.global_rank)
+        super().setup(trainer, pl_module, stage)
         if stage != "fit":
             return
         with processes.fail_together("the set-up") as answers:

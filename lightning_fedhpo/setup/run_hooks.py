@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_fedhpo import processes
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.run import checkpoint
+from lightning_fedhpo.run import checkpoint, checkpoint_file
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
@@ -30,6 +30,11 @@ class RunHooks(Callback):
     def state_key(self) -> str:
         """The name in a checkpoint; its own before a run, so that a second loop is refused by our words."""
         return super().state_key if self._begun else f"{super().state_key} {id(self)}"
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Write and load checkpoints safely, whatever the Trainer is to do."""
+        self._begun = True
+        checkpoint_file.install(trainer.strategy, trainer.global_rank)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""
