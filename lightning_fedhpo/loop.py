@@ -17,7 +17,7 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
-from lightning_fedhpo.run import divergence, identity, result_text
+from lightning_fedhpo.run import divergence, identity, result_text, unscored
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
 from lightning_fedhpo.run.result import Result, clients_of, result_of
 from lightning_fedhpo.setup import checks
@@ -106,8 +106,7 @@ class FederatedLoop(RunHooks):
         noise: NoisyScores | None = None,
     ) -> None:
         super().__init__()
-        self._log = RunLog()
-        self.algorithm = FedAvg() if algorithm is None else algorithm
+        self._log, self.algorithm = RunLog(), FedAvg() if algorithm is None else algorithm
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
@@ -182,14 +181,14 @@ class FederatedLoop(RunHooks):
             yield result
 
     def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
-        """Aggregate an arm whose results are all in, and let the tuner learn; if none arrived, the score stays."""
+        """Aggregate an arm whose results are all in, and let the tuner learn."""
         session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
         session.aggregating, in_force = True, session.in_force(arm)  # before the arm goes on to its next round
         self.algorithm.aggregate(arm)
         in_force |= self.algorithm.figures(arm)
         on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
         score, seen, exact = session.scored(arm, results, on_server, number)
-        arm.scores.append(arm.scores[-1] if arm.scores and all(one.job.lost for one in results) else score)
+        session.records.take_score(arm, score, results)
         session.records.record_round(number, arm, results, on_server, exact | in_force, tuner.models_received)
         tuner.observe(arm, seen, self._context)
         session.aggregating = False
@@ -220,6 +219,7 @@ class FederatedLoop(RunHooks):
         if self._context.round == 0:
             machine.give_back()  # the arms' memory is interleaved with blocks that the first round has freed
         divergence.check(session, self._jobs)
+        unscored.check(session, self._rows)
 
     @property
     def finished(self) -> bool:

@@ -31,6 +31,17 @@ def discounted(scores: Sequence[float], discount: float) -> float:
     return weighted_mean(scores[::-1][: len(weights)], weights)
 
 
+def deciding(losses: Sequence[float], scores: Sequence[Sequence[float]], sign: float) -> list[float]:
+    """Return losses; where none is finite the last finite one of each, since a round in which all diverge says nothing.
+
+    >>> deciding([float("nan"), float("nan")], [[4.0, float("nan")], [2.0, float("nan")]], sign=1.0)
+    [4.0, 2.0]
+    """
+    if any(map(math.isfinite, losses)):
+        return list(losses)
+    return [sign * next(filter(math.isfinite, reversed(own)), math.nan) for own in scores]
+
+
 def ranked(items: Sequence[T], scores: Sequence[float]) -> list[T]:
     """Return items from the best to the worst: small scores first, those that are not finite last.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.client_states import Spill
+from lightning_fedhpo.arms.scores import deciding, ranked
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.types import Config
 
@@ -72,12 +73,9 @@ class Population(Sequence[Arm]):
     @property
     def best_searched(self) -> Arm:
         """The arm with the best last score that was not taken out; the earlier one of equals."""
-
-        def rank(arm: Arm) -> float:
-            last = self._sign * arm.scores[-1] if arm.scores else math.nan
-            return math.inf if math.isnan(last) else last
-
-        return min((arm for arm in self._arms if arm.eliminated_at is None and not arm.retrains), key=rank)
+        arms = [arm for arm in self._arms if arm.eliminated_at is None and not arm.retrains]
+        last = [self._sign * arm.scores[-1] if arm.scores else math.nan for arm in arms]
+        return ranked(arms, deciding(last, [arm.scores for arm in arms], self._sign))[0]
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's state, and the initial weights where they are needed again."""

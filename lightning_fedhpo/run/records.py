@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -12,7 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.files.table import Cell, Table
 from lightning_fedhpo.run.ledger import Ledger
-from lightning_fedhpo.run.rows import RETRAIN, job_row, round_row
+from lightning_fedhpo.run.rows import RETRAIN, is_unscored, job_row, round_row
 from lightning_fedhpo.types import ClientResult
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ class Records:
         self.rows: dict[int, dict[str, Cell]] = {}
         self.releases: Counter[int] = Counter()
         self._dropped: list[ClientResult] = []
+        self._unscored: list[int] = []
+        self._told_unscored = False
+
+    def take_score(self, arm: Arm, score: float, results: Sequence[ClientResult]) -> None:
+        """Give an arm its score of a round; it stays if nothing arrived, or nobody has validation examples."""
+        unscored = self._options.monitor is not None and is_unscored(results, self._options.target)
+        if unscored:
+            self._unscored.append(arm.index)
+        stays = unscored or all(one.job.lost for one in results)
+        arm.scores.append(arm.scores[-1] if arm.scores and stays else score)
 
     def record_round(
         self,
@@ -111,6 +122,7 @@ class Records:
 
     def warn_of_dropped(self, number: int, jobs: int) -> None:
         """Say once a round which clients were left out, and why, or that there were none."""
+        self._warn_of_unscored(number)
         if not jobs:
             rank_zero_warn(f"no client was available in round {number}: it is empty, and models and scores stay.")
         elif all(row["clients"] == (row.get("lost") or 0) for row in self.rows.values()):
@@ -127,6 +139,26 @@ class Records:
                 f"finite (clients {clients}{', ...' if len(diverged) > 5 else ''}): they are left out of the "
                 "aggregate. A smaller learning rate helps."
             )
+
+    def _warn_of_unscored(self, number: int) -> None:
+        """Say after the first round in which arms get no score what is missing."""
+        arms, self._unscored = self._unscored, []
+        server: list[Any] = [row["score"] for row in self.rows.values() if self._options.target == "server"]
+        if self._told_unscored or not (arms or (server and not any(map(math.isfinite, server)))):
+            return
+        self._told_unscored = True
+        if server:
+            rank_zero_warn(
+                f"the server's examples gave no arm of round {number} a finite {self._options.monitor}: look for "
+                "values that are not finite in `server_data`, and in what `validation_step` logs."
+            )
+            return
+        which = f"arm {arms[0]}" if len(arms) == 1 else f"{len(arms)} arms"
+        rank_zero_warn(
+            f"nobody who took part in round {number} of {which} has validation examples, so it has no score: its last "
+            "one stays, and an arm without any comes last. Take a larger cohort, raise the second of `fractions`, or "
+            'score on the server\'s examples (server_data=..., target="server").'
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is written down."""

@@ -28,6 +28,12 @@ def round_score(results: Sequence[ClientResult], target: str) -> float:
     return weighted_mean([score for score, _ in scored], [weight for _, weight in scored])
 
 
+def is_unscored(results: Sequence[ClientResult], target: str) -> bool:
+    """Whether clients came back and none of them has validation examples, so that there is no score."""
+    came = [result for result in results if result.finite]
+    return bool(came) and target != "server" and all(result.score_after is None for result in came)
+
+
 def _means(logged: Iterable[tuple[Mapping[str, float], int]], start: str, end: str = "") -> dict[str, float]:
     """Return the mean of everything that clients logged, weighted by their examples, as columns."""
     values: dict[str, tuple[list[float], list[float]]] = {}
