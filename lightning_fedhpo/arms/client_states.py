@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,60 +15,78 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.binding.optimizer_reset import copied
+from lightning_fedhpo.files.digest import digest_of, is_whole
+from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError, written
 
 ClientState = dict[str, list[Tensor]]
 """A client's tensors from its earlier rounds, by name."""
 SUBFOLDER = "client_states"
+CONSEQUENCE = (
+    "what a client keeps was not written; make room or raise `client_memory`, and resume from the newest checkpoint"
+)
 
 
 @dataclass
 class Spill:
     """Where states go that memory has no room for.
 
-    A file is written once and never changed, so checkpoints that name it stay whole. Nothing deletes it.
+    A file is written once and never changed, so checkpoints that name it stay whole. Its name is its digest. Nothing
+    deletes it.
 
     Attributes:
         root: The run's folder; files lie below it, and their names are relative to it.
         limit: The bytes that an arm's clients may keep in memory.
+        folder: Where this process writes, below the root.
     """
 
     root: Path
     limit: int
-    folder: Path | None = None
+    folder: Path = field(default_factory=lambda: Path(SUBFOLDER) / f"run-{secrets.token_hex(4)}")
     _unflushed: list[str] = field(default_factory=list)
 
     def write(self, state: ClientState) -> str:
         """Write a state and return the file's name."""
-        if self.folder is None:
-            parent = self.root / SUBFOLDER
-            parent.mkdir(parents=True, exist_ok=True)
-            self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
-        handle, name = tempfile.mkstemp(suffix=".pt", dir=self.folder)
-        with open(handle, "wb") as file:
-            torch.save(state, file)
+        buffer = BytesIO()
+        torch.save(state, buffer)
+        name = (self.folder / f"{digest_of(buffer)}.pt").as_posix()
+        target = self.root / name
+        temporary = target.with_suffix(".tmp")
+        with written(target, temporary, CONSEQUENCE), temporary.open("wb") as file:
+            file.write(buffer.getbuffer())
         self._unflushed.append(name)
-        return Path(name).relative_to(self.root).as_posix()
+        return name
 
     def flush(self) -> None:
         """Flush all files to the disk, before a checkpoint that names them gets there."""
         for name in self._unflushed:
-            with open(name, "rb+") as file:
-                os.fsync(file.fileno())
+            try:
+                with (self.root / name).open("rb+") as file:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                what = f"{error.strerror}: {CONSEQUENCE}"
+                raise UnwrittenError(error.errno, what, str(self.root / name)) from None
         self._unflushed.clear()
 
     def read(self, name: str) -> ClientState:
-        """Map a state into memory."""
+        """Map a state into memory, if not a bit of it has changed."""
+        if (what := fault(self.root, name)) is not None:
+            raise UnreadableError(
+                f"{self.root / name}, which has what a client keeps, {what}: bring the file back and resume, or "
+                "resume from an earlier checkpoint."
+            )
         found: ClientState = torch.load(self.root / name, weights_only=True, mmap=True)
         return found
 
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse the files of a checkpoint if some are not there."""
-        if missing := [name for name in names if not (self.root / name).is_file()]:
-            raise FileNotFoundError(
-                f"the checkpoint's clients keep tensors in {len(missing)} files that are not there, such as "
-                f"{self.root / missing[0]}: copy the folder {SUBFOLDER}/ of the run that wrote the checkpoint into the "
-                "present run's folder."
-            )
+
+def fault(root: str | Path, name: str) -> str | None:
+    """Return why a state cannot be read from a file below a run's folder; None if it can."""
+    known = re.fullmatch(rf"{SUBFOLDER}/[\w-]+/([0-9a-f]{{64}})\.pt", str(name))
+    if known is None:  # a checkpoint may come from anybody, and names no files elsewhere
+        return "is no file of a client's state"
+    path = Path(root) / name
+    if not path.is_file():
+        return "is not there"
+    return None if is_whole(path, known[1]) else "is damaged"
 
 
 class ClientStates(Mapping[int, ClientState]):
@@ -140,8 +160,6 @@ class ClientStates(Mapping[int, ClientState]):
         """Take over the states of a checkpoint."""
         self.clear()
         self._files = {int(client): name for client, name in saved["files"].items()}
-        if self._spill is not None:
-            self._spill.check(self._files.values())
         for client, state in saved["held"].items():
             self.update(int(client), dict(state))
 

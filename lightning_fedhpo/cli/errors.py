@@ -8,12 +8,19 @@ from pathlib import Path
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf.errors import OmegaConfBaseException
 
+from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
 from lightning_fedhpo.processes import LostProcessError
-from lightning_fedhpo.run.checkpoint_file import UnwrittenError
 from lightning_fedhpo.setup.dry_run import ClientError
 
 PACKAGE = str(Path(__file__).parents[1])
-READABLE = MisconfigurationException | OmegaConfBaseException | LostProcessError | UnwrittenError | ClientError
+READABLE = (
+    MisconfigurationException
+    | OmegaConfBaseException
+    | LostProcessError
+    | UnwrittenError
+    | UnreadableError
+    | ClientError
+)
 """Errors whose message is enough, wherever they were raised."""
 ARGUMENTS = ValueError | TypeError | FileNotFoundError | ModuleNotFoundError | ConnectionError
 """Errors whose message is enough if this package raised them: they are about a wrong setting."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import processes
-from lightning_fedhpo.run.checkpoint_file import UnwrittenError
+from lightning_fedhpo.files.folders import UnwrittenError
 
 if TYPE_CHECKING:
     from lightning_fedhpo.loop import FederatedLoop

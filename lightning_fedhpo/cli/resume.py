@@ -184,7 +184,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
 
 def from_newest(cfg: DictConfig, folder: Path) -> DictConfig:
     """Return a configuration that goes on from the newest checkpoint of a folder, if there is one."""
-    path = newest(folder.glob(f"*{SUFFIX}")) if cfg.ckpt_path is None else None
+    path = newest(folder.glob(f"*{SUFFIX}"), cfg.folder) if cfg.ckpt_path is None else None
     return cfg if path is None else cast(DictConfig, OmegaConf.merge(cfg, {"ckpt_path": str(path)}))
 
 

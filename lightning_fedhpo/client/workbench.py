@@ -21,6 +21,7 @@ from lightning_fedhpo.client.step_log import Recorder
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.files.folders import UnreadableError
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 STEPS_COMPARED = 3
@@ -59,6 +60,8 @@ class Workbench:
         """Run one job; its tensors hold until the next. With ``on_error="drop"`` a client may fail."""
         try:
             return self._run(job, arm, context)
+        except UnreadableError:  # the fault of no client
+            raise
         except Exception as error:
             message = (
                 f"client {job.client} failed in round {job.round} of arm {job.arm} with {dict(job.config)}: "

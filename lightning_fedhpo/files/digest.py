@@ -53,7 +53,7 @@ def is_whole(path: Path, digest: str | None = None) -> bool:
     """Return whether an archive has this digest, or its own if it has one, and all its parts their checksums."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            own = archive.comment if digest is None else _MARK + digest.encode()
-            return (not own or own == _MARK + digest_of(file).encode()) and archive.testzip() is None
+            known = archive.comment if digest is None else _MARK + digest.encode()
+            return (not known or known == _MARK + digest_of(file).encode()) and archive.testzip() is None
     except Exception:  # whatever a reader of archives makes of damaged ones
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -42,12 +42,41 @@ def make_folder(name: str, folder: Path) -> None:
         raise ValueError(f"`{name}` must be a folder that can be written to, got {folder}: {reason}.")
 
 
+class UnwrittenError(OSError):
+    """A file could not be written."""
+
+
+class UnreadableError(OSError):
+    """A file of the run, which the run needs, is not there any more or is damaged."""
+
+
+@contextmanager
+def written(target: Path, temporary: Path, consequence: str) -> Iterator[None]:
+    """Rename a file that is written meanwhile, so that its target is whole or as it was before.
+
+    Raises:
+        UnwrittenError: If the disk is full, read-only or gone, with what follows from that. Nothing is left.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+        os.replace(temporary, target)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        cause = error if isinstance(error, OSError) else error.__context__  # torch raises its own on top
+        if not isinstance(error, Exception) or not isinstance(cause, OSError):
+            raise
+        raise UnwrittenError(cause.errno, f"{cause.strerror}: {consequence}", str(target)) from None
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file to write. It takes its name when it is whole; until then an earlier file stays."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8", newline="") as file:
+    with (
+        written(path, partial, "this file was not written, an earlier one stays as it is"),
+        partial.open("w", encoding="utf-8", newline="") as file,
+    ):
         yield file
-    partial.replace(path)

@@ -65,14 +65,17 @@ def read(
     session: Session, state_key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
 ) -> Any:
     """Load a checkpoint, and refuse one that the run cannot go on from."""
-    checkpoint = checkpoint_file.read(load, path, *arguments, **options)
+    root = session.trainer.default_root_dir
+    checkpoint = checkpoint_file.read(root, load, path, *arguments, **options)
     states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
     if not states or not states.get(state_key):
         what = "holds weights only" if states is None else "was not written by a federated run"
         raise MisconfigurationException(
-            f"{checkpoint_file.refusal(path, what)} To start a run from trained weights, load them into the module "
-            "before `fit`."
+            f"{checkpoint_file.refusal(path, what, root)} To start a run from trained weights, load them into the "
+            "module before `fit`."
         )
+    if (lost_states := checkpoint_file.lost_states(checkpoint, root)) is not None:
+        raise MisconfigurationException(checkpoint_file.refusal(path, lost_states, root))
     learning = session.tuner, session.search
     lost = [part for part in learning if part.state_dict() and part.state_key not in states]
     present = identity.of_run(session) | identity.of_module(session.module, session.tuned_names)

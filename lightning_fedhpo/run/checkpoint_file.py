@@ -14,7 +14,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lightning_fedhpo.arms import client_states
 from lightning_fedhpo.files import digest
+from lightning_fedhpo.files.folders import written
 
 SUFFIX = ".ckpt"
 
@@ -22,19 +24,20 @@ SUFFIX = ".ckpt"
 OBJECTS = "holds objects, which torch loads only if `torch.serialization.add_safe_globals` allows their classes"
 
 
-class UnwrittenError(OSError):
-    """A checkpoint could not be written."""
-
-
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Write a checkpoint beside its target and rename it, so that the target is always whole; load plain data only.
 
     The temporary file is named after the target, so the next save overwrites the rest of a killed one. Every process
     has its own: one that takes over from another does not meddle with a write that goes on.
+
+    Args:
+        process: The number of the process.
+        root: The run's folder, below which files of clients' states lie.
     """
 
-    def __init__(self, process: int = 0) -> None:
+    def __init__(self, process: int = 0, root: str | Path = ".") -> None:
         self._ending = f".tmp{process or ''}"
+        self._root = root
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a checkpoint atomically on the local file system, elsewhere as Lightning does.
@@ -47,21 +50,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             return
         target = Path(path)
         temporary = target.with_name(f".{target.name}{self._ending}")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb+") as file:
-                torch.save(checkpoint, file)
-                digest.seal(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except Exception as error:
-            temporary.unlink(missing_ok=True)
-            cause = error if isinstance(error, OSError) else error.__context__  # torch raises its own on top
-            if not isinstance(cause, OSError):
-                raise
-            what = f"{cause.strerror}: this checkpoint was not written, an earlier one stays as it is"
-            raise UnwrittenError(cause.errno, what, str(target)) from None
+        consequence = "this checkpoint was not written, an earlier one stays as it is"
+        with written(target, temporary, consequence), temporary.open("wb+") as file:
+            torch.save(checkpoint, file)
+            digest.seal(file)
+            file.flush()
+            os.fsync(file.fileno())
 
     def load_checkpoint(self, path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Load a checkpoint, nothing but tensors, numbers, text and containers, if not a bit of it has changed.
@@ -70,8 +64,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             MisconfigurationException: If it holds something else, or is not as it was written.
         """
         if (what := _fault(path)) is not None:
-            raise MisconfigurationException(refusal(path, what))
-        loaded: dict[str, Any] = read(super().load_checkpoint, path, *arguments, **options)
+            raise MisconfigurationException(refusal(path, what, self._root))
+        loaded: dict[str, Any] = read(self._root, super().load_checkpoint, path, *arguments, **options)
         return loaded
 
 
@@ -93,14 +87,17 @@ def plain_data_only(weights_only: bool | None = None, **options: Any) -> Iterato
         os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
-def install(strategy: Any, process: int) -> None:
+def install(strategy: Any, process: int, root: str | Path) -> None:
     """Let a Trainer's strategy write atomically and load safely, unless the user has chosen another `CheckpointIO`."""
     if type(strategy.checkpoint_io) is TorchCheckpointIO:
-        strategy.checkpoint_io = AtomicCheckpointIO(process)
+        strategy.checkpoint_io = AtomicCheckpointIO(process, root)
 
 
-def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
-    """Load a checkpoint to resume from, or say what is wrong with the file and which other one loads."""
+def read(root: str | Path, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
+    """Load a checkpoint to resume from, or say what is wrong with the file and which other one loads.
+
+    `root` is the folder of the run that goes on, where the states of its clients are.
+    """
     try:
         with plain_data_only(**options):
             return load(path, *arguments, **options)
@@ -112,22 +109,38 @@ def read(load: Callable[..., Any], path: str | Path, *arguments: Any, **options:
             what = OBJECTS
         if what is None:
             raise
-        raise MisconfigurationException(refusal(path, what)) from error
+        raise MisconfigurationException(refusal(path, what, root)) from error
 
 
-def refusal(path: str | Path, what: str) -> str:
+def refusal(path: str | Path, what: str, root: str | Path | None = None) -> str:
     """Return the message for a broken file; it names another file to resume from."""
     where = Path(path)
     folders = where.parent, where, where / "checkpoints"
-    other = newest(file for folder in folders for file in folder.glob(f"*{SUFFIX}") if file != where)
+    other = newest((file for folder in folders for file in folder.glob(f"*{SUFFIX}") if file != where), root)
     way_out = "start anew without it" if other is None else f"take {other}, which loads"
     return f"`ckpt_path` must be a checkpoint of a run to resume from, but {path} {what}: {way_out}."
 
 
-def newest(paths: Iterable[Path]) -> Path | None:
-    """Return the newest of these files that a run can resume from."""
+def newest(paths: Iterable[Path], root: str | Path | None = None) -> Path | None:
+    """Return the newest of these files that a run can resume from, with the files of its clients below `root`."""
     files = sorted((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    return next((path for path in files if _loads(path)), None)
+    return next((path for path in files if _loads(path, root)), None)
+
+
+def lost_states(checkpoint: Mapping[str, Any], root: str | Path) -> str | None:
+    """Return what is wrong with the files of the states of a checkpoint's clients; None if all are whole."""
+    states = [state for state in checkpoint["callbacks"].values() if isinstance(state, Mapping)]
+    arms = [arm for state in states for arm in state.get("population", {}).get("arms", ())]
+    names = {name for arm in arms for name in arm["client_state"]["files"].values()}
+    faults = [(name, what) for name in sorted(names) if (what := client_states.fault(root, name)) is not None]
+    if not faults:
+        return None
+    (first, what), count = faults[0], len(faults)
+    some = "a file" if count == 1 else f"{count} files"
+    return (
+        f"has states of its clients in {some} that cannot be read, such as {Path(root) / first}, which {what} (who "
+        f"moves a checkpoint moves the folder {client_states.SUBFOLDER}/ into the present run's folder, too)"
+    )
 
 
 def fault(path: Path) -> str | None:
@@ -152,9 +165,11 @@ def _fault(path: str | Path) -> str | None:
     return None if "://" in str(path) else fault(Path(path))
 
 
-def _loads(path: Path) -> bool:
+def _loads(path: Path, root: str | Path | None) -> bool:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True) if fault(path) is None else None
     except Exception:
         return False
-    return isinstance(checkpoint, Mapping) and bool(checkpoint.get("callbacks"))
+    if not isinstance(checkpoint, Mapping) or not checkpoint.get("callbacks"):
+        return False
+    return root is None or lost_states(checkpoint, root) is None

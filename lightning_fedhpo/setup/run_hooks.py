@@ -34,7 +34,7 @@ class RunHooks(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write and load checkpoints safely, whatever the Trainer is to do."""
         self._begun = True
-        checkpoint_file.install(trainer.strategy, trainer.global_rank)
+        checkpoint_file.install(trainer.strategy, trainer.global_rank, trainer.default_root_dir)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the optimizers as their author made them."""

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop, Scaffold
 from lightning_fedhpo.arms.client_states import SUBFOLDER, ClientStates, Spill
+from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 
@@ -36,11 +39,11 @@ def test_the_oldest_go_to_files(tmp_path: Path) -> None:
 
 
 def fitted(
-    folder: Path, rounds: int, memory: float, path: Path | None = None, **options: Any
+    folder: Path, rounds: int, memory: float, path: Path | None = None, *callbacks: Any, **options: Any
 ) -> tuple[FederatedLoop, ToyModule, Any]:
     fed = FederatedLoop(Scaffold(), cohort=4, executor="sequential", client_memory=memory, **options)
     module = ToyModule()
-    trainer = quiet_trainer(rounds, fed, default_root_dir=folder)
+    trainer = quiet_trainer(rounds, fed, *callbacks, default_root_dir=folder)
     trainer.fit(module, datamodule=toy_data(), ckpt_path=path)
     return fed, module, trainer
 
@@ -55,9 +58,92 @@ def test_a_run_with_files_is_the_run_without_and_resumes_bitwise(tmp_path: Path)
     _, resumed, _ = fitted(tmp_path / "moved", 5, 0.001, saved)
     for other in (spilled, resumed):
         assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), other.parameters(), strict=True))
-    shutil.rmtree(tmp_path / "moved" / SUBFOLDER)
-    with pytest.raises(FileNotFoundError, match="in [3-8] files that are not there.*copy the folder client_states/"):
-        fitted(tmp_path / "moved", 3, 0.001, saved, on_error="drop")  # before any client is asked for
+
+
+def _gone(files: list[Path]) -> None:
+    shutil.rmtree(files[0].parents[1])
+
+
+def _swapped(files: list[Path]) -> None:
+    one, other = files[0].read_bytes(), files[1].read_bytes()
+    files[0].write_bytes(other)
+    files[1].write_bytes(one)
+
+
+def _of_others(files: list[Path]) -> None:
+    """With the keys of another method."""
+    torch.save({"drift": torch.load(files[0], weights_only=True)["control"]}, files[0])
+
+
+def _flipped(files: list[Path]) -> None:
+    content = bytearray(files[0].read_bytes())
+    content[content.index(b"control")] ^= 1
+    files[0].write_bytes(content)
+
+
+DAMAGES = {
+    "gone": (_gone, r"in [3-8] files that cannot be read, such as \S+\.pt, which is not there"),
+    "swapped": (_swapped, r"in 2 files that cannot be read, such as \S+\.pt, which is damaged"),
+    "of others": (_of_others, r"in a file that cannot be read, such as \S+\.pt, which is damaged"),
+    "flipped": (_flipped, r"in a file that cannot be read, such as \S+\.pt, which is damaged"),
+}
+
+
+@pytest.mark.parametrize("damage, what", DAMAGES.values(), ids=DAMAGES)
+def test_files_that_are_not_as_they_were_written_are_found_before_the_run(
+    damage: Any, what: str, tmp_path: Path
+) -> None:
+    for rounds, name in ((1, "first"), (3, "third")):
+        trainer = fitted(tmp_path, rounds, memory=0)[2]
+        trainer.save_checkpoint(tmp_path / f"{name}.ckpt")
+    damage(named(tmp_path / "third.ckpt", tmp_path))
+    kept = "start anew" if damage is _gone else r"take \S*first\.ckpt, which loads"
+    with pytest.raises(MisconfigurationException, match=rf"third\.ckpt has states of its clients {what}.*: {kept}"):
+        fitted(tmp_path, 3, 0, tmp_path / "third.ckpt", on_error="drop")
+
+
+def named(checkpoint: Path, root: Path) -> list[Path]:
+    """Return the files that a checkpoint names."""
+    state = torch.load(checkpoint, weights_only=True)["callbacks"]["FederatedLoop"]
+    return [root / name for name in state["population"]["arms"][0]["client_state"]["files"].values()]
+
+
+@pytest.mark.parametrize("name", ["../{}", "{}", "client_states/run-1/../../../{}", "/{}"])
+def test_a_checkpoint_names_no_file_elsewhere(name: str, tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "0.pt"
+    path = run / "own.ckpt"
+    fitted(run, 1, memory=0)[2].save_checkpoint(path)
+    torch.save(torch.load(named(path, run)[0], weights_only=True), other)
+    checkpoint = torch.load(path, weights_only=True)
+    files = checkpoint["callbacks"]["FederatedLoop"]["population"]["arms"][0]["client_state"]["files"]
+    files[next(iter(files))] = name.format(str(other).lstrip("/") if name[0] == "/" else other.name)
+    torch.save(checkpoint, path)
+    with pytest.raises(MisconfigurationException, match="which is no file of a client's state"):
+        fitted(run, 3, 0, path)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_file_that_vanishes_during_the_run_ends_it_in_a_sentence(drop: bool, tmp_path: Path) -> None:
+    """Also where clients may fail: this is no client's fault."""
+
+    def vanish(trainer: Any, *arguments: Any) -> None:
+        if trainer.current_epoch == 2:
+            shutil.rmtree(tmp_path / SUBFOLDER)
+
+    with pytest.raises(UnreadableError, match=r"^\S+\.pt, which has what a client keeps, is not there: bring the file"):
+        fitted(tmp_path, 5, 0, None, LambdaCallback(on_train_epoch_start=vanish), on_error="drop" if drop else "raise")
+
+
+def test_a_disk_that_is_full_ends_the_run_in_a_sentence_and_leaves_no_half_file(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="limits as POSIX has them")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(UnwrittenError, match=r"File too large: what a client keeps was not written; make room or"):
+            fitted(tmp_path, 2, memory=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_files_are_on_the_disk_before_the_checkpoint_that_names_them(

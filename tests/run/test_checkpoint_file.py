@@ -17,7 +17,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, UnwrittenError, fault, newest, read
+from lightning_fedhpo.files.folders import UnwrittenError
+from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, fault, newest, read
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
 RUN = {"callbacks": {"FederatedLoop": {}}, "weights": torch.arange(100_000)}
@@ -125,10 +126,10 @@ def test_what_cannot_be_loaded_is_refused_in_a_sentence(make: Any, what: str, tm
     make(tmp_path / "last.ckpt")
     message = rf"^`ckpt_path` must be a checkpoint of a run to resume from, but \S*last\.ckpt {what}.*"
     with pytest.raises(MisconfigurationException, match=f"{message}: start anew without it.$"):
-        read(_load, tmp_path / "last.ckpt")
+        read(tmp_path, _load, tmp_path / "last.ckpt")
     _save(tmp_path / "best.ckpt")
     with pytest.raises(MisconfigurationException, match=rf"{message}: take \S*best\.ckpt, which loads.$"):
-        read(_load, tmp_path / "last.ckpt")
+        read(tmp_path, _load, tmp_path / "last.ckpt")
 
 
 def test_the_newest_file_that_a_run_can_resume_from(tmp_path: Path) -> None:
