@@ -1,14 +1,16 @@
-"""The command ``fedhpo-compare``: a table of a folder of runs, mean and standard deviation over seeds at equal budget.
+"""The command ``fedhpo-compare``: a table of a folder of runs, means over seeds with intervals, at equal budget.
 
     fedhpo-compare multirun/2026-01-31/12-00-00 [--metric test_error] [--budget 2000] [--csv table.csv]
 
 Runs that differ only in their seed are one row. A row is named by the overrides that not all runs have. Runs with tests
-on the way (``fed.evaluate_at``) are compared by the last test within the budget, other runs by their final test.
+on the way (``fed.evaluate_at``) are compared by the last test within the budget, other runs by their final test. As in
+reports, ± is half of the mean's 95 % interval by Student's t. The CSV file has the deviation of single runs, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.files.table import Table
+from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.report.comparison import metrics_of, tests_at, values_of
 
@@ -39,25 +42,29 @@ def table_of(runs: Sequence[SweepRun], budget: int | None = None, metrics: Seque
         row: dict[str, float | int | str | None] = {"run": label, "seeds": len(tested), "rounds": rounds}
         for name in metrics or known:
             values = values_of(tested, name)
-            row[name] = statistics.fmean(values) if values else None
+            mean, half = interval(values) if values else (None, math.nan)
+            row |= {name: mean, f"{name} ±": None if math.isnan(half) else half}
             row[f"{name} std"] = statistics.stdev(values) if len(values) > 1 else None
         table.append(row)
     return table
 
 
 def printed(table: Table) -> str:
-    """Return a table as text, with mean and deviation in one cell."""
-    names = [name for name in table.columns if not name.endswith(" std")]
-    lines = [names, *([_cell(row[name], row.get(f"{name} std")) for name in names] for row in table)]
+    """Return a table as text, with mean and interval in one cell."""
+    names = [name for name in table.columns if not name.endswith((" ±", " std"))]
+    lines = [names, *([_cell(row[name], row.get(f"{name} ±")) for name in names] for row in table)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (map(str.ljust, line, widths) for line in lines)
-    return "\n".join("  ".join(line).rstrip() for line in padded)
+    told = ["  ".join(line).rstrip() for line in padded]
+    if any(row[name] is not None for row in table for name in table.columns if name.endswith(" ±")):
+        told.append("±: half of the 95 % interval of the mean over seeds (Student's t)")
+    return "\n".join(told)
 
 
-def _cell(value: float | int | str | None, deviation: float | None) -> str:
+def _cell(value: float | int | str | None, half: float | None) -> str:
     if not isinstance(value, float):
         return "-" if value is None else str(value)
-    return f"{value:.4f}" if deviation is None else f"{value:.4f} ± {deviation:.4f}"
+    return f"{value:.4f}" if half is None else f"{value:.4f} ± {half:.4f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

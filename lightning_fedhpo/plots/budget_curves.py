@@ -13,6 +13,7 @@ from lightning_fedhpo.plots.chart import Band, Chart, Line, Mark, look
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError
 from lightning_fedhpo.plots.sweep_data import SweepRun, runs_of
+from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
 SCORE, EXACT = "score", "score_exact"
 BUDGETS = {
@@ -27,6 +28,8 @@ _T = (
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 """Student's t, the 97.5 % point, for 1, 2, ... degrees of freedom."""
+BEYOND = 0.25
+"""How far a picture reaches beyond its curves at most, as a share of their height: two seeds have a huge interval."""
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -48,6 +51,26 @@ def curve(run: SweepRun, metric: str, budget: str = "rounds") -> list[tuple[floa
         return [(spent, values[metric]) for spent, values in run.tests_by(budget) if metric in values]
     best = zip(run.spending(budget), run.history[metric], run.history["best"], strict=True)
     return [(spent, score) for spent, score, is_best in best if is_best and math.isfinite(score)]
+
+
+def better_when_larger(metric: str) -> bool:
+    """Return whether a tested figure's name says so; others are errors and losses.
+
+    >>> better_when_larger("test_acc_personalized"), better_when_larger("test_error")
+    (True, False)
+    """
+    return bool(doubtful_mode(metric, "min"))
+
+
+def told(runs: Sequence[SweepRun], metric: str) -> tuple[str, str]:
+    """Return what a figure is called, and the label of its axis, which says which values are better."""
+    name, larger = metric, True if doubtful_mode(metric, "min") else False if doubtful_mode(metric, "max") else None
+    if metric in (SCORE, EXACT):
+        kinds = {(run.monitor, run.mode) for run in runs}
+        monitor, mode = kinds.pop() if len(kinds) == 1 else (None, None)
+        name = f"{monitor or 'score'}{' without noise' if metric == EXACT else ''}"
+        larger = None if mode is None else mode == "max"
+    return name, name if larger is None else f"{name} ({'higher' if larger else 'lower'} is better)"
 
 
 def all_timed(runs: Sequence[SweepRun]) -> bool:
@@ -87,19 +110,36 @@ def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None, budget:
     for place, (label, of_seeds) in enumerate(curves.items()):
         first = max(points[0][0] for points in of_seeds)
         budgets = sorted({spent for points in of_seeds for spent, _ in points if spent >= first})
-        told = [interval([_held(points, budget) for points in of_seeds]) for budget in budgets]
-        means = [mean for mean, _ in told]
+        values = [interval([_held(points, budget) for points in of_seeds]) for budget in budgets]
+        means = [mean for mean, _ in values]
         colour, style = look(place)
         seeds = len(of_seeds)
         if seeds > 1:
-            ends = [mean - half for mean, half in told], [mean + half for mean, half in told]
-            marks.append(Band(budgets, *ends, colour=colour, steps=True))
+            ends = [mean - half for mean, half in values], [mean + half for mean, half in values]
+            marks.append(Band(budgets, *ends, colour=colour, opacity=0.12, steps=True))
         name = f"{label} ({seeds} seed{'s' if seeds > 1 else ''})"
-        hover = [f"{label}\n{mean:.4g} ± {half:.2g}" if seeds > 1 else f"{label}\n{mean:.4g}" for mean, half in told]
+        hover = [f"{label}\n{mean:.4g} ± {half:.2g}" if seeds > 1 else f"{label}\n{mean:.4g}" for mean, half in values]
         marks.append(Line(budgets, means, name, colour, style, 2.0, steps=True, hover=hover))
-    title = f"{metric} against {'the budget spent' if budget == 'rounds' else BUDGETS[budget]}"
+    name, label = told(runs, metric)
+    of = f"{name} of the best arm so far" if metric in (SCORE, EXACT) else name
+    title = f"{of} against {'the budget spent' if budget == 'rounds' else BUDGETS[budget]}"
     note = "Mean over seeds, with its 95 % interval (Student's t)."
-    return Chart(title, BUDGETS[budget], metric, marks, note=note)
+    if (shown := _around_curves(marks)) is not None:
+        note += " Intervals that reach far beyond the curves are cut off."
+    return Chart(title, BUDGETS[budget], label, marks, y_range=shown, note=note)
+
+
+def _around_curves(marks: Sequence[Mark]) -> tuple[float, float] | None:
+    """Return the part of the axis around the curves; None where intervals do not reach far beyond it."""
+    means = [y for mark in marks if isinstance(mark, Line) for y in mark.y]
+    lows, highs = (
+        [y for mark in marks if isinstance(mark, Band) for y in getattr(mark, end)] for end in ("low", "high")
+    )
+    low, high = min(means), max(means)
+    room = BEYOND * (high - low) or abs(high)
+    if not lows or (min(lows) >= low - room and max(highs) <= high + room):
+        return None
+    return max(min(lows), low - room), min(max(highs), high + room)
 
 
 def _held(points: Sequence[tuple[float, float]], budget: float) -> float:

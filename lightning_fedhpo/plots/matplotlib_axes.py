@@ -15,6 +15,8 @@ _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross": "x"}
 _SEVERAL_COLUMNS = 30
 """The length of a name above which the legend has one column."""
+_MANY_TICKS = 15
+"""Texts on the vertical axis above which they are small."""
 
 
 def pyplot() -> Any:
@@ -41,7 +43,8 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
     if chart.x_ticks:
         ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), fontsize="x-small")
     if chart.y_ticks:
-        ax.set_yticks(list(chart.y_ticks), list(chart.y_ticks.values()))
+        size = "xx-small" if len(chart.y_ticks) > _MANY_TICKS else None
+        ax.set_yticks(list(chart.y_ticks), list(chart.y_ticks.values()), fontsize=size)
     if chart.y_range:
         ax.set_ylim(*chart.y_range)
     if any(isinstance(mark, Line | Points) for mark in chart.marks):

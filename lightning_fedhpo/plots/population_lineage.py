@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points, look
+from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 from lightning_fedhpo.plots.scales import is_number, is_wide, scaled
 from lightning_fedhpo.run.result_text import value_text
+
+PANEL = 0.65
+"""The height of a panel; the rest up to 1 is the gap to the next one."""
 
 
 @Figure
@@ -54,8 +57,8 @@ def trajectory(run: RunData, name: str | None = None) -> Chart:
 
     Args:
         run: A result or a run's folder.
-        name: A hyperparameter, such as ``"client/lr"``, on an axis of its own; by default all that changed, each
-            between its smallest and largest value.
+        name: A hyperparameter, such as ``"client/lr"``, on an axis of its own; by default all that changed, each in a
+            small panel between its smallest and largest value.
     """
     rounds = [row["round"] for row in run.trajectory]
     values = {
@@ -72,11 +75,14 @@ def trajectory(run: RunData, name: str | None = None) -> Chart:
     changed = [one for one in ([name] if name else values) if len(set(values[one])) > 1]
     if not changed:
         raise NoDataError("the best arm's hyperparameters were the same in all rounds of this run.")
-    marks = []
-    for place, one in enumerate(changed):
+    marks: list[Mark] = []
+    ticks: dict[float, str] = {}
+    for floor, one in enumerate(reversed(changed)):
         places, low, high = scaled(values[one])
-        colour, style = look(place)
         hover = [f"{one} {value_text(value)}" for value in values[one]]
-        marks.append(Line(rounds, places, f"{one}: {low} to {high}", colour, style, steps=True, hover=hover))
+        heights = [floor + PANEL * place for place in places]
+        marks.append(Line(rounds, heights, colour=VERMILLION, steps=True, hover=hover))
+        ticks |= {float(floor): low, floor + PANEL / 2: one, floor + PANEL: high}
     title = f"Hyperparameters of arm {run.searched} over rounds"
-    return Chart(title, "round", "value", marks, y_ticks={0.0: "smallest", 1.0: "largest"})
+    note = "Each between its smallest and largest value."
+    return Chart(title, "round", "hyperparameter", marks, y_ticks=ticks, note=note)

@@ -27,6 +27,8 @@ class SweepRun:
         history: One row a round and arm.
         summary: ``summary.json``.
         label: The overrides that not all runs of the sweep have: runs of one label differ only in their seed.
+        monitor: The name of the score, and
+        mode: which scores are better; None where that is not known.
     """
 
     folder: Path
@@ -35,6 +37,8 @@ class SweepRun:
     history: Table
     summary: dict[str, Any]
     label: str = ""
+    monitor: str | None = None
+    mode: str | None = None
 
     @property
     def spent(self) -> int:
@@ -84,7 +88,11 @@ def _read_run(folder: Path) -> SweepRun:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     file = folder / ".hydra" / "overrides.yaml"
     overrides = tuple(but_seed(OmegaConf.load(file))) if file.is_file() else ()
-    return SweepRun(folder, overrides, int(summary["seed"]), Table.from_csv(folder / "history.csv"), summary)
+    config = folder / "config.yaml"
+    loop: Any = OmegaConf.select(OmegaConf.load(config), "fed") if config.is_file() else None
+    score = (None, None) if loop is None else (loop.get("monitor"), loop.get("mode"))
+    history = Table.from_csv(folder / "history.csv")
+    return SweepRun(folder, overrides, int(summary["seed"]), history, summary, "", *score)
 
 
 def but_seed(overrides: Iterable[object]) -> list[str]:
@@ -97,13 +105,17 @@ def but_seed(overrides: Iterable[object]) -> list[str]:
 
 
 def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return a name for each run: the overrides that not all runs have.
+    """Return a name for each run: the overrides that not all runs have. Without a tuner, a search is alone.
 
     >>> labels([("threads=1", "tuner=none"), ("threads=1",)])
-    ['tuner=none', 'default']
+    ['search alone', 'default']
     """
     shared: set[str] = set() if len(set(overrides)) == 1 else set.intersection(*map(set, overrides))
-    return [" ".join(one for one in run if one not in shared) or "default" for run in overrides]
+    told = [[one for one in run if one not in shared] for run in overrides]
+    for run, own in zip(overrides, told, strict=True):
+        if "search=none" not in run:
+            own[:] = ["search alone" if one == "tuner=none" else one for one in own]
+    return [" ".join(own) or "default" for own in told]
 
 
 SweepSource = str | PathLike[str] | Sequence[SweepRun] | Mapping[str, Sequence[Result]]
@@ -115,7 +127,16 @@ def runs_of(source: SweepSource) -> Sequence[SweepRun]:
         return load_sweep(Path(source))
     if isinstance(source, Mapping):
         return [
-            SweepRun(Path(), (), place, result.history, {"ledger": result.ledger, "test": None}, label)
+            SweepRun(
+                Path(),
+                (),
+                place,
+                result.history,
+                {"ledger": result.ledger, "test": None},
+                label,
+                result.monitor,
+                result.mode,
+            )
             for label, results in source.items()
             for place, result in enumerate(results)
         ]

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lightning_fedhpo.plots.budget_curves import interval
+from lightning_fedhpo.plots.budget_curves import better_when_larger, interval
 from lightning_fedhpo.plots.sweep_data import SweepRun
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,6 @@ def difference(tested: Sequence[Tested], other: Sequence[Tested], metric: str) -
     ours, theirs = ({one.seed: one.values[metric] for one in side if metric in one.values} for side in (tested, other))
     gaps = {seed: ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs}
     return Difference(gaps, *interval(list(gaps.values()))) if gaps else None
-
-
-def better_when_larger(metric: str) -> bool:
-    """Return whether a tested figure's name says so; others are errors and losses.
-
-    >>> better_when_larger("test_acc_personalized"), better_when_larger("test_error")
-    (True, False)
-    """
-    return bool(doubtful_mode(metric, "min"))
 
 
 def ranking(tests: Mapping[str, Sequence[Tested]], metric: str) -> list[str]:

@@ -39,6 +39,7 @@ figure, details { margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
+tbody th { white-space: normal; overflow-wrap: break-word; max-width: 24rem; }
 tbody tr { border-top: 1px solid var(--line); }
 a { color: var(--accent); }
 pre { overflow-x: auto; margin: 0.5rem 0; padding: 0.75rem; border: 1px solid var(--line); border-radius: 6px;
@@ -80,7 +81,8 @@ function draw() {
       longest = Math.max(longest, ...lines.map(one => one.length));
     }
     const columns = Math.max(1, Math.floor(width / (7 * longest + 60)));
-    const height = (narrow ? 300 : 370) + 19 * (columns > 1 ? Math.ceil(rows / columns) : rows);
+    const places = 60 + 18 * (layout.yaxis.ticktext || []).length;
+    const height = Math.max(narrow ? 300 : 370, places) + 19 * (columns > 1 ? Math.ceil(rows / columns) : rows);
     plot.style.height = height + "px";
     Object.assign(layout, { width, height, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: colour("--ink") },

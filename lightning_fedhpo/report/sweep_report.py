@@ -9,12 +9,11 @@ from itertools import product
 from pathlib import Path
 
 from lightning_fedhpo.files.folders import replacing
-from lightning_fedhpo.plots.budget_curves import SCORE, all_timed, error_by_budget, interval
+from lightning_fedhpo.plots.budget_curves import SCORE, all_timed, better_when_larger, error_by_budget, interval
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 from lightning_fedhpo.report import page
 from lightning_fedhpo.report.comparison import (
     Tested,
-    better_when_larger,
     difference,
     metrics_of,
     ranking,
@@ -63,17 +62,28 @@ def _compared(tests: Tests, ranked_by: Sequence[str]) -> Iterator[str]:
     told = [page.paragraph(verdict(tests, name)) for name in ranked_by]
     note = (
         f"Each run is taken at its last test within the budget, after {rounds} rounds of all arms. A cell has the mean "
-        "over seeds with its 95 % interval (Student's t), below it the deviation of single runs."
+        "over seeds ± half of its 95 % interval (Student's t), below it the deviation of single runs."
     )
-    rows = ([label, str(len(tested)), *(_cell(tested, name) for name in metrics)] for label, tested in tests.items())
-    table = page.table(["method", "seeds", *metrics], rows)
-    yield page.section("What was found", *told, page.box("Methods at equal budget", table, page.paragraph(note, True)))
+    rest = [name for name in metrics if name not in ranked_by]
+    more = [page.details("Other tested figures", _means(tests, rest))] if rest else []
+    shown = _means(tests, ranked_by), page.paragraph(note, soft=True), *more
+    yield page.section("What was found", *told, page.box("Methods at equal budget", *shown))
     if len(tests) > 1:
         best = ranking(tests, ranked_by[0])[0]
-        rows = ([label, *_differences(tests, label, best, metrics)] for label in tests if label != best)
         text = "The means of the differences from the best method, seed by seed: positive means larger than its figure."
-        shown = page.table(["method", *metrics], rows), page.paragraph(text, soft=True)
+        more = [page.details("Other tested figures", _gaps(tests, best, rest))] if rest else []
+        shown = _gaps(tests, best, ranked_by), page.paragraph(text, soft=True), *more
         yield page.boxes(page.box(f"Differences from {best}", *shown))
+
+
+def _means(tests: Tests, metrics: Sequence[str]) -> str:
+    rows = ([label, str(len(tested)), *(_cell(tested, name) for name in metrics)] for label, tested in tests.items())
+    return page.table(["method", "seeds", *metrics], rows)
+
+
+def _gaps(tests: Tests, best: str, metrics: Sequence[str]) -> str:
+    rows = ([label, *_differences(tests, label, best, metrics)] for label in tests if label != best)
+    return page.table(["method", *metrics], rows)
 
 
 def verdict(tests: Tests, metric: str) -> str:
@@ -108,7 +118,7 @@ def _cell(tested: Sequence[Tested], metric: str) -> str:
     values = values_of(tested, metric)
     if len(values) < 2:
         return _mean(values)
-    return f"{_mean(values)}\n± {rough(statistics.stdev(values))} a run"
+    return f"{_mean(values)}\ndeviation {rough(statistics.stdev(values))}"
 
 
 def _mean(values: Sequence[float]) -> str:

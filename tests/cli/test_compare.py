@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -43,12 +44,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_seeds_are_one_row_at_equal_budget(folder: Path) -> None:
     table = table_of(load_sweep(folder))
-    assert table["run"] == ["tuner=none", "tuner=fedex"]
+    assert table["run"] == ["search alone", "tuner=fedex"]
     assert table["seeds"] == [3, 3]
     assert table["rounds"] == [100, 100]
     fedex = [0.3, 0.29, 0.28]
     assert table["test_error"] == pytest.approx([0.5, statistics.fmean(fedex)])
     assert table["test_error std"] == pytest.approx([0.1, statistics.stdev(fedex)])
+    halves = [4.303 * value / math.sqrt(3) for value in (0.1, statistics.stdev(fedex))]  # Student's t, two degrees
+    assert table["test_error ±"] == pytest.approx(halves)
     assert table["test_error_personalized"] == pytest.approx([0.25, 0.145])
 
 
@@ -60,7 +63,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([str(folder), "--metric", "test_error", "--csv", str(tmp_path / "t.csv")]) == 0
     out = capsys.readouterr().out
     assert "tuner=fedex" in out
-    assert "0.5000 ± 0.1000" in out
+    assert "0.5000 ± 0.2484" in out and "95 % interval" in out  # 4.303 * 0.1 / sqrt(3)
     with (tmp_path / "t.csv").open() as file:
         assert [row["seeds"] for row in csv.DictReader(file)] == ["3", "3"]
 

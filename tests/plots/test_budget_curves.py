@@ -33,7 +33,7 @@ def sweep(tmp_path: Path) -> Path:
 def test_a_curve_is_the_mean_and_its_band_the_interval(sweep: Path) -> None:
     chart = plots.error_by_budget.chart(sweep)
     none, fedex = (mark for mark in chart.marks if isinstance(mark, Line))
-    assert (none.name, fedex.name) == ("tuner=none (3 seeds)", "tuner=fedex (3 seeds)")
+    assert (none.name, fedex.name) == ("search alone (3 seeds)", "tuner=fedex (3 seeds)")
     assert list(fedex.x) == [50, 100, 150]
     assert list(fedex.y) == pytest.approx([statistics.fmean(values) for values in FEDEX.values()])
     assert list(none.y) == pytest.approx([0.6, 0.5])
@@ -42,6 +42,16 @@ def test_a_curve_is_the_mean_and_its_band_the_interval(sweep: Path) -> None:
     assert (band.low[1], band.high[1]) == pytest.approx((0.29 - half, 0.29 + half))
     drawn = plots.error_by_budget(sweep, metric="test_error_personalized").get_lines()[1]
     assert list(drawn.get_ydata()) == pytest.approx([statistics.fmean(v) / 2 for v in FEDEX.values()])
+
+
+def test_the_picture_is_cut_to_its_curves(tmp_path: Path) -> None:
+    for seed, last in enumerate((0.3, 0.5)):
+        write(tmp_path / str(seed), [], seed, {50: 0.6, 100: last}, 100)
+    chart = plots.error_by_budget.chart(tmp_path, metric="test_error")
+    (band,) = (mark for mark in chart.marks if isinstance(mark, Band))
+    assert band.low[1] == pytest.approx(0.4 - 12.706 * 0.1), "the interval of two seeds"
+    assert chart.y_range == pytest.approx((0.35, 0.65)), "a quarter of the curve's height around 0.4 to 0.6"
+    assert chart.y_label == "test_error (lower is better)" and "cut off" in chart.note
 
 
 def test_seeds_of_other_lengths_hold_their_last_value(tmp_path: Path) -> None:
@@ -59,7 +69,7 @@ def test_results_of_scripts_are_compared_by_their_scores() -> None:
     fedex, _ = chart.marks
     best = [(row["ledger/rounds"], row["score"]) for row in halved().history if row["best"]]
     assert list(zip(fedex.x, fedex.y, strict=True)) == best
-    assert fedex.name == "FedEx (1 seed)" and chart.y_label == "score"
+    assert fedex.name == "FedEx (1 seed)" and chart.y_label == "val_loss (lower is better)"
 
 
 def test_a_figure_that_no_run_has(sweep: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightning_fedhpo import plots
+from lightning_fedhpo.plots.chart import Line
+from lightning_fedhpo.plots.population_lineage import PANEL
 from lightning_fedhpo.plots.run_data import load
 from tests.plots.plotted_runs import evolved, halved
 
@@ -26,8 +28,15 @@ def test_the_trajectory_follows_the_path() -> None:
     rates = [rows[number, arm]["server/lr"] for number, arm in enumerate(run.owners(run.best_arm))]
     (line,) = plots.trajectory(evolved(), name="server/lr").get_lines()
     assert list(line.get_ydata()) == rates
-    several = {mark.name.split(":")[0]: mark for mark in plots.trajectory.chart(evolved()).marks}
-    assert min(several["server/lr"].y) == 0 and max(several["server/lr"].y) == 1
+    chart = plots.trajectory.chart(evolved())
+    heights = {text: at for at, text in chart.y_ticks.items()}
+    for line in (mark for mark in chart.marks if isinstance(mark, Line)):
+        name = line.hover[0].split()[0]
+        low, high = min(line.y), max(line.y)
+        assert low < heights[name] < high == low + PANEL, "each in a panel of its own"
+        values = [float(text.split()[1]) for text in line.hover]
+        assert (float(chart.y_ticks[low]), float(chart.y_ticks[high])) == (min(values), max(values))
+    assert len(set(heights.values())) == len(chart.y_ticks)
 
 
 def test_a_hyperparameter_that_does_not_exist() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lightning_fedhpo.cli.compare import table_of
 from lightning_fedhpo.cli.report import main
-from lightning_fedhpo.plots import charts, load
+from lightning_fedhpo.plots import charts, load, load_sweep
 from lightning_fedhpo.report.run_report import FILE, run_page
 from tests.plots.plotted_runs import large
 from tests.report.browser import Browser
@@ -29,6 +30,9 @@ MARKS = """
 CUT_OFF = """
 [...document.querySelectorAll("h1, h2, h3, p, td, th, figcaption, figure, .box")].filter(
   one => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)
+"""
+SCROLLED = """
+[...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth).map(one => one.outerHTML)
 """
 
 
@@ -54,6 +58,8 @@ def test_every_figure_is_there_without_a_complaint_or_a_request(
     assert browser.complaints == [] and [one for one in browser.requests if one[:5] != "data:"] == [file.as_uri()]
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert browser.ask(CUT_OFF) == []
+    if width == 1280:
+        assert browser.ask(SCROLLED) == []
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -84,7 +90,10 @@ def test_a_sweep_compares_methods_and_links_to_their_runs(reports: dict[str, Pat
     html = (reports["sweep"] / FILE).read_text()
     for text in ("Methods at equal budget", "Differences from tuner=", "95 % interval", "2 common seeds"):
         assert text in html
+    for row in table_of(load_sweep(reports["sweep"])):
+        assert f"{row['test_error']:.4g} ± {row['test_error ±']:.2g}" in html, "as fedhpo-compare has it"
     assert {"test_error_by_budget", "score_by_budget"} <= set(figures(html))
+    assert "val_loss (lower is better)" in html and "<summary>Other tested figures" in html
     assert "tuner=fixed, seed 1" in html
 
 

@@ -79,7 +79,7 @@ def test_every_panel_of_a_run_shows_what_was_logged(runs: Path, made: Any) -> No
 
 def test_a_sweep_s_panels_are_grouped_and_show_what_was_logged(runs: Path, made: Any) -> None:
     report = made(runs)
-    assert "tuner=none, seed 0: client: lr" in report.blocks[0].text
+    assert "search alone, seed 0: client: lr" in report.blocks[0].text
     found = {name: logged(runs / name) for name in ASKED}
     kinds = set()
     for panel in report.blocks[1].panels:
