@@ -72,6 +72,7 @@ class RunPlan:
         keeps_client_state: Whether clients keep parameters or a state of their own.
         server: Evaluates on the server's own validation examples; None where it has none.
         pooled_validation: Returns what evaluates on all clients' validation examples, None where they have none.
+        target: What an arm's score is: ``"personalized"``, ``"global"`` or ``"server"``.
     """
 
     arms: int | None
@@ -83,6 +84,7 @@ class RunPlan:
     keeps_client_state: bool
     server: ServerValidation | None
     pooled_validation: Callable[[], ServerValidation | None]
+    target: str = "personalized"
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,15 @@ def discounted(scores: Sequence[float], discount: float) -> float:
     return weighted_mean(scores[::-1][: len(weights)], weights)
 
 
+def scored(scores: Sequence[float]) -> Sequence[float]:
+    """Return an arm's scores from the first finite one on: before it nobody was asked who has validation examples.
+
+    >>> scored([float("nan"), 2.0, 1.0])
+    [2.0, 1.0]
+    """
+    return scores[next((place for place, score in enumerate(scores) if math.isfinite(score)), len(scores)) :]
+
+
 def deciding(losses: Sequence[float], scores: Sequence[Sequence[float]], sign: float) -> list[float]:
     """Return losses; where none is finite the last finite one of each, since a round in which all diverge says nothing.
 

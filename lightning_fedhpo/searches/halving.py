@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.arms.scores import deciding, discounted, ranked
+from lightning_fedhpo.arms.scores import deciding, discounted, ranked, scored
 from lightning_fedhpo.searches.base import Search, check_arms
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
@@ -38,7 +38,7 @@ class Bracket:
             return []
         rung = self.ends.index(rounds)
         length = rounds - (self.ends[rung - 1] if rung else 0)
-        losses = [sign * discounted(arm.scores[-length:], discount) for arm in live]
+        losses = [sign * discounted(scored(arm.scores)[-length:], discount) for arm in live]
         losses = deciding(losses, [arm.scores for arm in live], sign)
         return ranked(live, losses)[self.sizes[rung + 1] :]
 

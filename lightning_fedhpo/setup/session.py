@@ -114,6 +114,7 @@ class Session:
             keeps_client_state=self.algorithm.keeps_client_state,
             server=self.server,
             pooled_validation=lambda: None if (split := pooled("val")) is None else self._validation_on(split),
+            target=self.options.target,
         )
 
     def _validation_on(self, split: Split) -> ServerValidation:

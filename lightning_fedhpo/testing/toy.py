@@ -97,10 +97,12 @@ def quiet_trainer(rounds: int, *callbacks: Any, **options: Any) -> Trainer:
     return Trainer(max_epochs=rounds, callbacks=list(callbacks), **(quiet | options))
 
 
-def toy_run(rounds: int = 3, *callbacks: Any, **loop: Any) -> tuple[FederatedLoop, Trainer, ToyModule]:
+def toy_run(
+    rounds: int = 3, *callbacks: Any, data: FederatedData | None = None, **loop: Any
+) -> tuple[FederatedLoop, Trainer, ToyModule]:
     """Run the toy federation and return the loop, its Trainer and the trained module."""
     options: dict[str, Any] = {"cohort": 3, "executor": "sequential"} | loop
     fed = FederatedLoop(**options)
     module, trainer = ToyModule(), quiet_trainer(rounds, fed, *callbacks)
-    trainer.fit(module, datamodule=toy_data())
+    trainer.fit(module, datamodule=data or toy_data())
     return fed, trainer, module

@@ -1,7 +1,9 @@
 """The mathematics of FedPop: how hyperparameters are perturbed, and how perturbations fade.
 
 Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", equations 3 and 4. The paper leaves open that a
-perturbed value outside of the space is clipped, and that options without an order stay as they are.
+perturbed value outside of the space is clipped, and that options without an order stay as they are. Deviation: a step
+of whole numbers and of ordered options is rounded at random, so that its mean is delta. The paper rounds it to the
+nearest whole number, which is none from the start for its own epochs and batch sizes.
 """
 
 from __future__ import annotations
@@ -49,15 +51,16 @@ def perturb_config(
 def perturb_value(dimension: Dimension[Any], value: Any, epsilon: float, fraction: float) -> Any:
     """Return a value near another one (equation 3), for a fraction that is uniform in [0, 1).
 
-    Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options move by
-    ``round((b - a) epsilon)`` steps, at least one, down or up, or not at all.
+    Real numbers are uniform in ``h +- (b - a) epsilon`` on their scale. Whole numbers and ordered options move down, up
+    or not at all, each with the same probability, by ``(b - a) epsilon`` steps rounded at random: 0.4 of a step is one
+    with probability 0.4.
 
     >>> [perturb_value(Float(0.0, 10.0), value, 0.1, fraction) for value, fraction in ((5.0, 0.75), (9.9, 0.99))]
     [5.5, 10.0]
     >>> perturb_value(Float(1e-4, 1.0, log=True), 0.01, epsilon=0.25, fraction=0.0)
     0.001
-    >>> [perturb_value(Choice([8, 16, 32, 64, 128]), 16, 0.1, fraction) for fraction in (0.1, 0.5, 0.9)]
-    [8, 16, 32]
+    >>> [perturb_value(Choice([8, 16, 32, 64, 128]), 16, 0.1, fraction) for fraction in (0.1, 0.2, 0.5, 0.7)]
+    [8, 16, 16, 32]
     """
     if epsilon == 0:
         return value
@@ -67,17 +70,21 @@ def perturb_value(dimension: Dimension[Any], value: Any, epsilon: float, fractio
         moved = middle + (high - low) * epsilon * (2 * fraction - 1)
         moved = min(max(moved, low), high)  # before the power, which may overflow
         return dimension.clip(10.0**moved if dimension.log else moved)
-    side = int(3 * fraction) - 1
+    third = int(3 * fraction)
+    side, rest = third - 1, 3 * fraction - third  # the rest is uniform, whatever the side
+
+    def steps(delta: float) -> int:
+        return int(delta) + (rest < delta - int(delta))
+
     if isinstance(dimension, Int) and dimension.log:
         factor = (dimension.high / dimension.low) ** epsilon
-        step = max(1, round(value * (factor - 1) if side > 0 else value * (1 - 1 / factor)))
-        return dimension.clip(value + side * step)
+        return dimension.clip(value + side * steps(value * (factor - 1) if side > 0 else value * (1 - 1 / factor)))
     if isinstance(dimension, Int):
-        return dimension.clip(value + side * max(1, round((dimension.high - dimension.low) * epsilon)))
+        return dimension.clip(value + side * steps((dimension.high - dimension.low) * epsilon))
     if not isinstance(dimension, Choice) or not dimension.ordered:
         return value
     last = len(dimension.options) - 1
-    place = dimension.options.index(value) + side * max(1, round(last * epsilon))
+    place = dimension.options.index(value) + side * steps(last * epsilon)
     return dimension.options[min(max(place, 0), last)]
 
 

@@ -3,7 +3,8 @@
 Chen et al., "FedPop: Federated Population-based Hyperparameter Tuning", AAAI 2025 (arXiv 2308.08634); the mathematics
 is in :mod:`.evolution`. Where the paper is silent: the discount of earlier rounds' scores (gamma_g) is 0.9; a replaced
 arm also copies the server optimizer's state; no arm is replaced after its last round; a score that is not finite is the
-worst, and is never copied from. The ball around an arm's configuration is one interval per hyperparameter, as wide as
+worst, and is never copied from. Of n arms floor(n / rho) are replaced; inclusive quantiles, another reading, would take
+one more of ten. The ball around an arm's configuration is one interval per hyperparameter, as wide as
 the first perturbations. The authors' program differs from the paper in many ways: see ``recipes/fedpop``.
 """
 
@@ -13,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Literal
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -21,7 +23,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.arms.scores import best_and_worst, discounted
+from lightning_fedhpo.arms.scores import best_and_worst, discounted, scored
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner
@@ -37,6 +39,7 @@ class Member:
 
     base: dict[str, Any]  # the clients' configuration, beta^0
     slots: list[dict[str, Any]] = field(default_factory=list)  # that of each place in the cohort, near the base
+    scores: list[float] = field(default_factory=list)  # of each round the plain mean over the cohort's (equation 5)
     used: int = 0  # the number of places in the present round
     parent: int | None = None
     """The arm that this arm was copied from in this round; None if it was not replaced."""
@@ -89,7 +92,7 @@ class FedPop(Tuner):
         self.resample = number("resample", resample, 0, 1)
         self.discount = number("discount", discount, 0, 1)
         self.needs_scores = "l" in levels  # arms have scores of their own, which may be the server's
-        self._rounds = 1
+        self._rounds, self._target = 1, "personalized"
         self.own_space(space)
         self.reset()
 
@@ -123,7 +126,7 @@ class FedPop(Tuner):
                     f"FedPop(rho={self.rho}) replaces one of {self.rho} {what}, and the run has {count}: none will be "
                     f"replaced. Take more of them, or leave level {level!r} out."
                 )
-        self._rounds = plan.rounds
+        self._rounds, self._target = plan.rounds, plan.target
 
     @property
     def every(self) -> int:
@@ -145,9 +148,12 @@ class FedPop(Tuner):
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Replace the worst places' configurations by perturbed ones of the best (FedPop-L)."""
-        if "l" not in self.levels:
+        if not self.levels:
             return
         member = self._members[arm.index]
+        member.scores.append(self._mean_score(arm, results, member.scores))
+        if "l" not in self.levels:
+            return
         scores = dict.fromkeys(range(member.used), math.inf)  # a client that was left out is the worst
         for result in results:
             place = result.job.index or 0
@@ -167,7 +173,8 @@ class FedPop(Tuner):
         """Replace the worst arms by perturbed copies of the best, every so many rounds (FedPop-G)."""
         if "g" not in self.levels or not arms or arms[0].rounds % self.every or arms[0].rounds >= self._rounds:
             return
-        scores = [context.sign * discounted(arm.scores[-self.every :], self.discount) for arm in arms]
+        members = [self._members[arm.index] for arm in arms]
+        scores = [context.sign * discounted(scored(one.scores)[-self.every :], self.discount) for one in members]
         best, worst = best_and_worst(arms, scores, self.rho)
         for arm in worst if best else ():
             draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index, client=-1)
@@ -177,7 +184,8 @@ class FedPop(Tuner):
             server = self._perturbed("server", old, arm.rounds, draw)
             client = self._perturbed("client", base, arm.rounds, draw)
             arm.become(source, {**source.server, **server}, source.client)
-            self._members[arm.index] = Member(client, parent=source.index)
+            of_source = list(self._members[source.index].scores)
+            self._members[arm.index] = Member(client, scores=of_source, parent=source.index)
             row: dict[str, Any] = {"round": context.round, "arm": arm.index, "parent": source.index}
             for side, before, after in (("server", old, server), ("client", base, client)):
                 for name, value in after.items():
@@ -225,7 +233,10 @@ class FedPop(Tuner):
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's configurations, and the lineage."""
-        members = {index: {"base": member.base, "slots": member.slots} for index, member in self._members.items()}
+        members = {
+            index: {"base": member.base, "slots": member.slots, "scores": member.scores}
+            for index, member in self._members.items()
+        }
         return deepcopy({"members": members, "lineage": self._lineage})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -241,6 +252,17 @@ class FedPop(Tuner):
             self.space.sample(draw, "server")
             self._members[arm] = Member(self.space.sample(draw, "client"))
         return self._members[arm]
+
+    def _mean_score(self, arm: Arm, results: Sequence[ClientResult], before: Sequence[float]) -> float:
+        """Return the plain mean of a round's scores; the arm's own score where it is the server's, or all that is told.
+
+        Where that has stayed, since no client had a score, so does the mean.
+        """
+        of_clients = [one.score_before if self._target == "global" else one.score_after for one in results]
+        told = [score for score in of_clients if score is not None and math.isfinite(score)]
+        if told and self._target != "server":
+            return fmean(told)
+        return before[-1] if before and arm.scores[-2:-1] == arm.scores[-1:] else arm.scores[-1]
 
     def _ball(self, member: Member) -> SearchSpace:
         return self.space.around(member.base, self.epsilon, "client")

@@ -66,25 +66,34 @@ def test_real_numbers_are_uniform_near_their_own_or_drawn_anew() -> None:
     assert close(sum(-0.4 <= one < -0.2 for one in decades), (1 - resample) / 4 + resample * 0.2 / 4)
 
 
-NEAR = 0.2 / 5 + 0.8 / 3  # drawn anew, or one of three neighbours
+NEAR = 0.2 / 5 + 0.8 / 3 * 0.4  # drawn anew, or one of two neighbours with 0.4 of a step
+STAYS = 0.2 / 5 + 0.8 * (1 - 2 / 3 * 0.4)
+DOWN, UP = 100 * (1 - 10**-0.3), 100 * (10**0.3 - 1)  # 49.9 and 99.5 steps
+NEAR_100 = {50: (DOWN - 49) / 3, 51: (50 - DOWN) / 3, 100: 1 / 3, 199: (100 - UP) / 3, 200: (UP - 99) / 3}
 
 
 @pytest.mark.parametrize(
     ("name", "start", "resample", "expected"),
     [
-        ("epochs", 3, 0.2, {1: 0.04, 2: NEAR, 3: NEAR, 4: NEAR, 5: 0.04}),
-        ("batch_size", 32, 0.2, {8: 0.04, 16: NEAR, 32: NEAR, 64: NEAR, 128: 0.04}),
-        ("width", 100, 0.0, {50: 1 / 3, 100: 1 / 3, 200: 1 / 3}),
+        ("epochs", 3, 0.2, {1: 0.04, 2: NEAR, 3: STAYS, 4: NEAR, 5: 0.04}),
+        ("batch_size", 32, 0.2, {8: 0.04, 16: NEAR, 32: STAYS, 64: NEAR, 128: 0.04}),
+        ("width", 100, 0.0, NEAR_100),
         ("activation", "gelu", 0.3, {"gelu": 0.7 + 0.1, "relu": 0.1, "tanh": 0.1}),
     ],
 )
 def test_listed_values_move_to_a_neighbour_or_are_drawn_anew(
     name: str, start: Any, resample: float, expected: dict[Any, float]
 ) -> None:
-    """(b - a) epsilon is 0.4 steps, which makes one, or 0.3 decades; what has no order has no neighbours."""
+    """(b - a) epsilon is 0.4 steps, in the mean, or 0.3 decades; what has no order has no neighbours."""
     counts = Counter(drawn(MIDDLE | {name: start}, 0.1, resample)[name])
     assert set(counts) == set(expected)
     assert all(close(counts[value], chance) for value, chance in expected.items()), counts
+
+
+def test_listed_values_move_as_seldom_as_perturbations_fade() -> None:
+    for epsilon in (0.05, 0.01, 0.001):
+        moved = sum(value != 3 for value in drawn(MIDDLE, epsilon, resample=0.0)["epochs"])
+        assert close(moved, 2 / 3 * 4 * epsilon)
 
 
 def test_values_outside_of_the_space_are_clipped_and_nothing_moves_without_perturbation() -> None:

@@ -85,9 +85,11 @@ def test_arms_that_have_all_diverged_are_left_alone() -> None:
     for arm in arms:
         tuner.suggest(arm, range(2), context)
         arm.rounds, arm.scores = 1, [math.nan]
+        tuner.observe(arm, [], context)
     tuner.evolve(arms, context)
     assert not len(tuner.lineage)
     arms[2].scores = [0.5]
+    tuner.observe(arms[2], [], context)
     tuner.evolve(arms, context)
     assert [(row["arm"], row["parent"]) for row in tuner.lineage] == [(1, 2)]
 
