@@ -47,11 +47,9 @@ class FederatedLoop(RunHooks):
             ``"auto"`` in the way that is likely to be faster; or :class:`~lightning_fedhpo.executors.Vectorized`.
         epochs: Local epochs of a job, if no tuner sets them.
         seed: Every random draw of the run is a function of it.
-        score_before: Score clients also before they train, for the global figures of every round; by default if
-            the target or the tuner needs it.
-        evaluate_at: Test the best arm so far, global and personalized, whenever all arms together have spent another so
-            many rounds, or at these numbers of rounds. The figures are in ``history``, under ``test/``; the ledger does
-            not count them.
+        score_before: Score clients also before they train, for each round's global figures; by default where needed.
+        evaluate_at: Test the best arm so far, global and personalized, each time all arms together have spent so many
+            rounds more, or at these numbers of rounds: ``test/`` in ``history``. The ledger does not count it.
         evaluate_clients: How many clients such a test takes, drawn once; all by default.
         on_error: What follows when a client's training raises; ``"drop"`` goes on without the client.
         retrain: After the search, train the best configuration from the run's initial weights for so many rounds, in
@@ -60,6 +58,7 @@ class FederatedLoop(RunHooks):
         on_difference: What follows when a checkpoint belongs to a run with other settings.
         log_arms: How many arms' figures are logged as ``arm/<i>/<name>``: those that were best when they were chosen,
             as long as they live; ``"all"`` logs every arm's. The history has all of them.
+        schedules: ``"job"`` begins learning-rate schedules anew in every job, ``"rounds"`` steps each once a round.
         server_data: The server's own validation examples, a data set or a ``DataLoader``; by default those that
             ``FederatedData(server_fraction=...)`` holds out. Every arm is scored on them after aggregation.
         clients: Who takes part in a round, uniformly drawn by default.
@@ -104,13 +103,14 @@ class FederatedLoop(RunHooks):
         devices: Devices | None = None,
         client_memory: float = 256.0,
         noise: NoisyScores | None = None,
+        schedules: Literal["job", "rounds"] = "job",
     ) -> None:
         super().__init__()
         self._log, self.algorithm = RunLog(), FedAvg() if algorithm is None else algorithm
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
-            clients or UniformClients(), devices, client_memory, noise,
+            clients or UniformClients(), devices, client_memory, noise, schedules,
         )  # fmt: skip
         self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
         self.retrain = options.retrain

@@ -20,6 +20,7 @@ from lightning_fedhpo._lightning.modules import guard_loading as guard_loading
 from lightning_fedhpo._lightning.modules import overridden_around_batches as overridden_around_batches
 from lightning_fedhpo._lightning.modules import trainer_unreachable as trainer_unreachable
 from lightning_fedhpo._lightning.schedulers import LocalSchedulers as LocalSchedulers
+from lightning_fedhpo._lightning.schedulers import RoundSchedulers as RoundSchedulers
 from lightning_fedhpo._lightning.steps import batch_transfer as batch_transfer
 from lightning_fedhpo._lightning.steps import detached as detached
 from lightning_fedhpo._lightning.steps import evaluating as evaluating

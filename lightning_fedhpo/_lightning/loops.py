@@ -81,7 +81,7 @@ class JobsLoop(_TrainingEpochLoop):
         trainer: AnyTrainer = self.trainer
         connector, progress = trainer._logger_connector, self.batch_progress
         jobs = self._parent[0].planned
-        results = self._rounds.results()
+        session, results = self._rounds.session, self._rounds.results()
         starts, ends = (batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
         logs = bool(starts or ends) and not trainer.barebones
         bars = [callback for callback in trainer.callbacks if isinstance(callback, ProgressBar)]
@@ -93,7 +93,9 @@ class JobsLoop(_TrainingEpochLoop):
                 progress.increment_ready()
                 if logs:
                     connector.on_batch_start(job)
-                call_each(trainer, starts, "on_train_batch_start", job, number)
+                if starts:
+                    with session.rates_of(session.arms[job.arm], job.config):
+                        call_each(trainer, starts, "on_train_batch_start", job, number)
                 progress.increment_started()
                 result = next(results)
                 progress.increment_processed()
@@ -227,7 +229,8 @@ class RoundsLoop(_FitLoop):
         self.max_batches = max(1, len(self.planned))  # with none, Lightning would end the run
         self.epoch_progress.increment_ready()
         self.epoch_loop._batches_that_stepped = self.epoch_progress.current.processed  # the x-axis of loggers
-        call_callbacks(self.trainer, "on_train_epoch_start")
+        with self._rounds.session.rates_of(self._rounds.session.arms.best):  # a monitor of rates reads the optimizers
+            call_callbacks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
 
     def advance(self) -> None:

@@ -1,7 +1,9 @@
-"""Learning-rate schedulers inside a client's training."""
+"""Learning-rate schedulers: inside a client's training, or once a round."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,6 +62,33 @@ class LocalSchedulers:
                     f"{', '.join(logged) or 'nothing'}. Schedulers run inside a client's training; after each epoch "
                     '(interval="epoch") they may watch its validation, after a step only its training.'
                 )
+
+
+class RoundSchedulers:
+    """Steps every schedule once a round, whatever its interval; optimizers lose what schedules wrap around their step.
+
+    Attributes:
+        watch_scores: Whether one of them goes by the arm's score.
+    """
+
+    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
+        self._module, self._configs = module, trainer.lr_scheduler_configs
+        self.watch_scores = any(config.reduce_on_plateau for config in self._configs)
+        for optimizer in trainer.optimizers:  # what it is there for, a warning, is of no use here
+            if hasattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched"):
+                del optimizer.step
+
+    def step(self, number: int, score: float) -> None:
+        """Step all after the round of a number; one that goes by the score only if there is one."""
+        for config in self._configs:
+            if (number + 1) % config.frequency or _is_over(config.scheduler):
+                continue
+            if config.reduce_on_plateau and math.isnan(score):
+                continue
+            metric = score if config.reduce_on_plateau else None
+            with warnings.catch_warnings(), inside(self._module, "lr_scheduler_step"):
+                warnings.filterwarnings("ignore", message=r".*`optimizer\.step\(\)`")
+                self._module.lr_scheduler_step(config.scheduler, metric)
 
 
 def _is_over(scheduler: Any) -> bool:

@@ -15,11 +15,12 @@ and takes precedence over ``lr``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import setitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -30,10 +31,15 @@ from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
 from lightning_fedhpo.types import Config
 
+if TYPE_CHECKING:
+    from lightning_fedhpo.arms.arm import Arm
+
 LOOP = ("epochs", "batch_size")
 DECAY = "decay"
 """The hyperparameter by which the local learning rate falls over an arm's rounds: ``lr_t = lr * (1 - decay)**t``."""
 RATES = ("lr", "max_lr")
+PAST = "past rounds"
+"""In a configuration of a round: the scores behind the arm, where schedules go by rounds."""
 
 
 @dataclass
@@ -67,6 +73,7 @@ class Binding:
         self._targets = {name: self._resolve(name) for name in names}
         self._order = sorted(self._targets, key=lambda name: group_of(name)[1] is not None)  # one group's goes over all
         self._original = {name: target.read() for name, target in self._targets.items()}
+        self._moved = {name: self._rate(*group_of(name)) for name in names if group_of(name)[0] == "lr"}
         reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
         self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
         self._own_settings = {"epochs": settings.epochs, "batch_size": settings.batch_size, **settings.algorithm}
@@ -80,14 +87,30 @@ class Binding:
         """Return the value that the module's author set."""
         return self._original[name]
 
-    def in_round(self, config: Config, rounds: int) -> Config:
-        """Return a configuration with its learning rates as they are after so many rounds of the arm."""
-        decay = config.get(DECAY, 0.0)
-        if not decay or not rounds:
-            return config
-        rates = [name for name in self._targets if group_of(name)[0] in RATES]
-        own = {name: config.get(name, self._original[name]) for name in rates}
-        return {**config, **{name: lr_schedules.decayed(rate, decay, rounds) for name, rate in own.items()}}
+    @property
+    def by_rounds(self) -> bool:
+        """Whether schedules step once a round, not inside a job."""
+        return self._local.rounds is not None
+
+    def in_round(self, config: Config, arm: Arm) -> Config:
+        """Return a configuration with its learning rates as they are after the rounds behind an arm."""
+        if decay := arm.rounds and config.get(DECAY, 0.0):
+            rates = [name for name in self._targets if group_of(name)[0] in RATES]
+            own = {name: config.get(name, self._original[name]) for name in rates}
+            fallen = {name: lr_schedules.decayed(rate, decay, arm.rounds) for name, rate in own.items()}
+            config = {**config, **fallen}
+        return {**config, PAST: self._local.past(arm.scores)} if self.by_rounds else config
+
+    @contextmanager
+    def rates_of(self, config: Config, arm: Arm) -> Iterator[dict[str, float]]:
+        """Put an arm's learning rates of its present round into the optimizers; yields them if rounds move them."""
+        try:
+            self.apply(self.in_round(config, arm))
+            rates = [float(group["lr"]) for one in self._optimizers for group in one.param_groups if "lr" in group]
+            moved = rates if self.by_rounds or DECAY in config else ()
+            yield {f"rate/lr.{number}" if number else "rate/lr": rate for number, rate in enumerate(moved)}
+        finally:
+            self.restore()
 
     def apply(self, config: Config) -> dict[str, Any]:
         """Rewind the optimizers, set every value, and return the values in force, read back.
@@ -109,6 +132,10 @@ class Binding:
                     f"hyperparameter {name!r} was set to {config[name]!r}, but {target.where} holds {held!r}: it would "
                     "not take effect. Bind another name, or make the attribute keep what is assigned to it."
                 )
+        if PAST in config:
+            start = tuple((name, repr(value)) for name, value in config.items() if name != PAST)
+            self._local.go_to(config[PAST], start)
+            used |= {name: read() for name, read in self._moved.items()}
         return used | {name: read() for name, read in self._reported.items()}
 
     def with_settings(self, config: Config) -> dict[str, Any]:
@@ -127,10 +154,14 @@ class Binding:
     def _flat(self) -> list[dict[str, Any]]:
         return [group for groups in self._groups for group in groups]
 
+    def _rate(self, name: str, number: int | None) -> Callable[[], float]:
+        groups = groups_with_shares(self._optimizers, self._groups, name, number)
+        reference = next(group for group, share in groups if share == 1.0)
+        return lambda: float(reference["lr"])
+
     def _reader(self, name: str) -> Callable[[], Any]:
         if name == "lr":
-            groups = [group for optimizer in self._optimizers for group in optimizer.param_groups if "lr" in group]
-            return lambda: float(groups[0]["lr"])
+            return self._rate(name, None)
         return self._resolve(name).read
 
     def _resolve(self, name: str) -> Target:

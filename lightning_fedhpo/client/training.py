@@ -59,6 +59,7 @@ class LocalTraining:
         data: The federation, for its batch transfer hooks.
         after_backward: Adds to the gradients in the bare loop; Lightning's own loops call the hook of that name.
         sums_rates: Sum up the learning rates of a client's steps.
+        schedules: Whether learning-rate schedules step inside a client's training.
 
     Attributes:
         recorder: Holds what the module logs.
@@ -74,6 +75,7 @@ class LocalTraining:
         data: FederatedData,
         after_backward: Callable[[], None] | None,
         sums_rates: bool = False,
+        schedules: bool = True,
     ) -> None:
         self.trainer, self.module = trainer, module
         self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
@@ -89,7 +91,8 @@ class LocalTraining:
         self.bare = not self.besides
         self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
-        self._schedulers = private.LocalSchedulers(trainer, module) if module.automatic_optimization else None
+        inside = schedules and module.automatic_optimization
+        self._schedulers = private.LocalSchedulers(trainer, module) if inside else None
 
     @property
     def transfers(self) -> bool:

@@ -198,7 +198,7 @@ class Workbench:
             self._carried = self.algorithm.carried(arm, client)
         for tensor in (*self.state.weights, *self.state.personal):
             tensor.grad = None
-        self._config = self.binding.in_round(config, arm.rounds)
+        self._config = self.binding.in_round(config, arm)
         return self.binding.apply(self._config)
 
     def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:

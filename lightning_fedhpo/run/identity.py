@@ -30,7 +30,7 @@ TRAINER = (
 )
 DATA = ("batch_size", "eval_batch_size", "drop_last")
 
-LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain")
+LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain", "schedules")
 
 OnDifference = Literal["raise", "warn"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ class Trial:
         arm = bench.untrained_arm()
         # A rate that falls over rounds has fallen in the second; some methods begin later still.
         arm.rounds = max(1, bench.algorithm.start_round if full else 0)
+        arm.scores = [math.nan] * arm.rounds
         bench.begin_client(arm, self._client, config)
         draw = seeding.key(self._options.seed, seeding.BATCHES)
         seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))

@@ -43,6 +43,7 @@ class LoopOptions:
     devices: Devices | None = None
     client_memory: float = 256.0
     noise: NoisyScores | None = None
+    schedules: Literal["job", "rounds"] = "job"
 
     def __post_init__(self) -> None:
         setting_of(self.executor)

@@ -51,7 +51,7 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
     # The bare loop has no hooks.
     hook = (lambda: session.bench.after_backward()) if algorithm.changes_gradient else None
     session.optimizers.rewind()
-    local = LocalTraining(session.trainer, module, data, hook, algorithm.needs_lr_sums)
+    local = LocalTraining(session.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
     limits = Limits(*private.limits(session.trainer))
     if lazy_parameters(module):
         _build_lazy(local, data, clients[0], options.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,12 @@ from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.run.server_validation import ServerValidation, server_split
 from lightning_fedhpo.searches.base import Draft, NoSearch, Search
-from lightning_fedhpo.setup import checks, trainer_checks
+from lightning_fedhpo.setup import checks, schedule_lengths, trainer_checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
 from lightning_fedhpo.setup.tuning_plan import TuningPlan
 from lightning_fedhpo.tuners.base import Tuner, Untuned
-from lightning_fedhpo.types import ClientResult, Job, RunPlan
+from lightning_fedhpo.types import ClientResult, Config, Job, RunPlan
 
 
 class Session:
@@ -186,7 +187,7 @@ class Session:
     def remember_optimizers(self) -> None:
         """Keep the optimizers as their author made them, before a checkpoint is loaded into them."""
         schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
-        self.optimizers = LocalOptimizers(self.trainer.optimizers, schedulers)
+        self.optimizers = LocalOptimizers(self.trainer.optimizers, schedulers, schedule_lengths.check(self))
         own = identity.of_optimizers(self.optimizers)
         if self.saved:
             identity.check(self.saved["identity"], own, self.options.on_difference)
@@ -258,30 +259,32 @@ class Session:
         spaces = [part.space for part in (self.search, self.tuner) if part.space is not None]
         server = [*(name for space in spaces for name in space.server), *self.tuner.server_names]
         values = {f"server/{name}": arm.server[name] for name in server if name in arm.server}
-        return values | {f"client/{name}": value for name, value in self.chosen(arm).items()}
+        with self.rates_of(arm) as rates:
+            return values | {f"client/{name}": value for name, value in self.chosen(arm).items()} | rates
+
+    def rates_of(self, arm: Arm, config: Config | None = None) -> AbstractContextManager[dict[str, float]]:
+        """Put the learning rates of an arm's present round into the optimizers for a while, or those of one job."""
+        return self.bench.binding.rates_of(self.chosen(arm) if config is None else config, arm)
 
     # ------------------------------------------------------------------ how long it takes
 
     def cost(self, job: Job) -> int:
         """Return the local steps of a job."""
         batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        return self._epochs(job) * self._batches(self.data.sizes("train")[job.client], batch_size)
+        return self._epochs(job) * self.batches(self.data.sizes("train")[job.client], batch_size)
 
     def _epochs(self, job: Job) -> int:
         own = {"epochs": self.options.epochs, **self.algorithm.client, **job.config}
         return int(own["epochs"]) + int(own.get(LOCAL_EPOCHS, 0))
 
-    def _batches(self, examples: Any, batch_size: int) -> int:
+    def batches(self, examples: Any, batch_size: int) -> int:
+        """Return how many batches a pass over so many examples takes."""
         return batches_of(int(examples), batch_size, self.data.drop_last, private.limits(self.trainer)[0])
 
     @property
     def longest(self) -> tuple[int, int]:
-        """Epochs and batches of the longest training that a client may get, for schedules that ask the Trainer."""
-        tuning = self.tuning
-        epochs = max(tuning.values("epochs"), default=self.options.epochs)
-        epochs += max(tuning.values(LOCAL_EPOCHS), default=int(self.algorithm.client.get(LOCAL_EPOCHS, 0)))
-        batch_size = min(tuning.values("batch_size"), default=self.data.batch_size)
-        return epochs, self._batches(self.data.sizes("train").max(), batch_size)
+        """Epochs and batches that a schedule has at most, for those that ask the Trainer."""
+        return schedule_lengths.longest(self)
 
     @property
     def jobs(self) -> int:

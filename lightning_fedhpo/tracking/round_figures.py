@@ -16,7 +16,7 @@ Row = Mapping[str, Cell]
 
 OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
 """Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
-OF_EVERY_ARM = ("val/", "train/", "client/", "server/")
+OF_EVERY_ARM = ("val/", "train/", "client/", "server/", "rate/")
 """Prefixes of an arm's columns that do not come from the tuner."""
 BUDGET = "by_budget/"
 """Prefix of scores that are plotted against the rounds spent by all arms."""

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 
+from lightning_fedhpo import Fixed
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
 from tests.runs import rows as read
@@ -61,9 +62,10 @@ class Scheduled(ToyModule):
 @pytest.mark.parametrize("module", [ToyModule, Scheduled])
 @pytest.mark.parametrize("interval", ["epoch", "step"])
 def test_learning_rates_are_monitored_by_round_and_by_job(module: type, interval: Any) -> None:
-    logger = Listing()
-    fit(2, LearningRateMonitor(interval), module=module(), trainer={"logger": logger, "log_every_n_steps": 1})
+    """Where the rate falls from round to round: of the best arm, or of each job when it begins."""
+    logger, tuner = Listing(), Fixed({"lr": 0.4, "decay": 0.5})
+    monitor = LearningRateMonitor(interval)
+    fed, _, _ = fit(2, monitor, tuner, module=module(), trainer={"logger": logger, "log_every_n_steps": 1})
     seen = [row["lr-SGD"] for _, row in logger.rows if "lr-SGD" in row]
-    # A round begins with the module's own; between jobs the optimizer is as the last client left it.
-    left = 0.05 if module is Scheduled else 0.1
-    assert seen == ([0.1, 0.1] if interval == "epoch" else [0.1, left, left] * 2)
+    assert seen == ([0.4, 0.2] if interval == "epoch" else [0.4] * 3 + [0.2] * 3)
+    assert fed.result.history["rate/lr"] == [0.4, 0.2]

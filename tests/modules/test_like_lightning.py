@@ -20,6 +20,7 @@ from tests.modules.zoo.base import Case, Plain
 
 # Lightning's own remarks about such modules, which a federated run passes on.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:the schedule .* needs"),
     pytest.mark.filterwarnings("ignore:Found .* module.* in eval mode at the start of training"),
     pytest.mark.filterwarnings("ignore:You have overridden `on_.*_batch_transfer` in `LightningModule`"),
     pytest.mark.filterwarnings("ignore:`training_step` returned `None`"),

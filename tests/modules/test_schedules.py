@@ -15,6 +15,7 @@ from tests.modules.zoo.base import Case, Plain
 from tests.modules.zoo.batches import tensors
 from tests.modules.zoo.optimizers import chained, sequential
 
+pytestmark = pytest.mark.filterwarnings("ignore:the schedule .* needs")
 SCHEDULES = {
     "multi_step": partial(schedules.MultiStepLR, milestones=[1, 3], gamma=0.5),
     "warm_up_from_zero": partial(schedules.LambdaLR, lr_lambda=lambda step: min(1.0, step / 3)),

@@ -88,7 +88,7 @@ class BatchedJobs:
         For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
         in_round, scored = self.bench.binding.in_round, self.bench.monitor is not None
-        settings = [self._settings(tuple(in_round(job.config, arms[job.arm].rounds).items())) for job in jobs]
+        settings = [self._settings(tuple(in_round(job.config, arms[job.arm]).items())) for job in jobs]
         work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
         before = self._scores(stacked_weights(arms, jobs), settings, jobs) if scored and context.needs_before else {}
         groups = grouped(work, self._lanes_at_once, self._widest)

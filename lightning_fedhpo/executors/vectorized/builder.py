@@ -79,7 +79,7 @@ def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
     general = {group_of(name)[0] for name in binding.names} - own.keys()
-    varying = [name for name in update.options if name != "lr" and name in general]
+    varying = [name for name in update.options if name != "lr" and (name in general or binding.by_rounds)]
     fixed = [name for name in update.options if name not in varying]
     return Programs(
         steps,

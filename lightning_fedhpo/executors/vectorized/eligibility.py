@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo.binding.binding import DECAY, LOOP, Binding
+from lightning_fedhpo.binding.binding import DECAY, LOOP, RATES, Binding
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.optimizers import Update, update_of
@@ -29,7 +29,8 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
         f"{', '.join(watchers)} acts between jobs": bool(watchers),
         "it has backward hooks": _has_backward_hooks(module),
         "torch is to detect anomalies": torch.is_anomaly_enabled(),
-        "a learning-rate scheduler runs inside local training": bool(trainer.lr_scheduler_configs),
+        "a learning-rate scheduler runs inside local training": bool(trainer.lr_scheduler_configs)
+        and not binding.by_rounds,
         f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
         f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
         "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
@@ -44,7 +45,7 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     found |= {f"the hyperparameter {name!r} is no number": not _is_number(binding.original(name)) for name in own}
     update = update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None  # among `besides` if not
     if isinstance(update, Update):
-        known = {*own, *update.options, *LOOP, DECAY, *algorithm.client}
+        known = {*own, *update.options, *LOOP, DECAY, *algorithm.client, *(RATES if binding.by_rounds else ())}
         strange = sorted({group_of(name)[0] for name in binding.names} - known)
         found[f"the optimizer's {', '.join(strange)} is tuned"] = bool(strange)
     elif update is not None:

@@ -1,0 +1,116 @@
+"""Learning-rate schedules against the length of a job, or of the run where they go by rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.binding.lr_schedules import flattened
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
+
+if TYPE_CHECKING:
+    from lightning_fedhpo.setup.session import Session
+
+_LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "step_size")
+"""Attributes of torch's schedules that say after how many steps they have ended, or first moved."""
+
+
+def longest(session: Session) -> tuple[int, int]:
+    """Return epochs and batches of the longest training that a client may get.
+
+    Where schedules go by rounds: the rounds of the longest arm, of one batch each; -1 where the Trainer leaves it open.
+    """
+    tuning, options = session.tuning, session.options
+    if options.schedules == "rounds":
+        return max(session.search.max_rounds, options.retrain or 0) or -1, 1
+    epochs = max(tuning.values("epochs"), default=options.epochs)
+    epochs += max(tuning.values(LOCAL_EPOCHS), default=int(session.algorithm.client.get(LOCAL_EPOCHS, 0)))
+    batch_size = min(tuning.values("batch_size"), default=session.data.batch_size)
+    return epochs, session.batches(session.data.sizes("train").max(), batch_size)
+
+
+def check(session: Session) -> private.RoundSchedulers | None:
+    """Warn of schedules that are too long, and return what steps them once a round, if that is asked for."""
+    trainer, module, options = session.trainer, session.module, session.options
+    configs, by_rounds = trainer.lr_scheduler_configs, options.schedules == "rounds"
+    if not module.automatic_optimization:
+        if by_rounds:
+            raise MisconfigurationException(
+                f'with FederatedLoop(schedules="rounds") schedules step once a round, but {type(module).__name__} '
+                "optimises by hand and steps its own: leave `schedules` out, or take automatic optimization."
+            )
+        return None
+    epochs, batches = longest(session)
+    for config in configs:
+        steps = epochs
+        if config.interval == "step" and not by_rounds:
+            steps *= math.ceil(batches / trainer.accumulate_grad_batches)
+        steps //= config.frequency
+        for name, length in _lengths(config.scheduler):
+            if 0 <= steps < length:
+                rank_zero_warn(_too_long(name, length, steps, by_rounds))
+    if not by_rounds:
+        return None
+    if not configs:
+        rank_zero_warn(
+            f'FederatedLoop(schedules="rounds") has no schedule to step: `configure_optimizers` of '
+            f"{type(module).__name__} returns none."
+        )
+    for config in configs:
+        if config.reduce_on_plateau:
+            _check_plateau(config.scheduler, options.monitor, options.mode)
+    return private.RoundSchedulers(trainer, module)
+
+
+def _lengths(scheduler: Any) -> Iterator[tuple[str, int]]:
+    """Yield each schedule's name with what makes it long, and after how many steps it has ended or first moved.
+
+    >>> import torch
+    >>> from torch.optim import SGD, lr_scheduler
+    >>> optimizer = SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+    >>> list(_lengths(lr_scheduler.MultiStepLR(optimizer, [30, 60])))
+    [('MultiStepLR(milestones=[30, 60])', 30)]
+    >>> list(_lengths(lr_scheduler.ReduceLROnPlateau(optimizer, patience=5)))
+    [('ReduceLROnPlateau(patience=5)', 7)]
+    """
+    for one in flattened([scheduler]):
+        name = type(one).__name__
+        if milestones := list(getattr(one, "milestones", ())):
+            yield f"{name}(milestones={milestones})", min(milestones)
+        elif isinstance(patience := getattr(one, "patience", None), int):
+            yield f"{name}(patience={patience})", patience + 2  # the first is the best, `patience` more may be worse
+        for attribute in _LENGTHS:
+            if isinstance(length := getattr(one, attribute, None), int):
+                yield f"{name}({attribute}={length})", length
+
+
+def _too_long(name: str, length: int, steps: int, by_rounds: bool) -> str:
+    needs = f"the schedule {name} needs {length} steps"
+    if by_rounds:
+        return (
+            f"{needs}, and an arm has {steps} rounds, of which each is one: it does not come to its end. In "
+            "`configure_optimizers`, `self.trainer.max_epochs` is the number of rounds."
+        )
+    return (
+        f"{needs}, and a client's training has {steps} at most. The next job begins it anew, so it hardly moves, or "
+        'never does. FederatedLoop(schedules="rounds") steps it once a round instead. For a schedule inside each job, '
+        "give it the length `self.trainer.estimated_stepping_batches`."
+    )
+
+
+def _check_plateau(scheduler: Any, monitor: str | None, mode: str) -> None:
+    if monitor is None:
+        raise MisconfigurationException(
+            'with schedules="rounds" ReduceLROnPlateau goes by the score of the arm, which FederatedLoop(monitor=None) '
+            "does without: name a monitor."
+        )
+    if scheduler.mode != mode:
+        raise MisconfigurationException(
+            f"ReduceLROnPlateau(mode={scheduler.mode!r}) goes by the arm's score {monitor!r}, in a run with "
+            f"mode={mode!r}: give both the same."
+        )
