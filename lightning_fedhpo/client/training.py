@@ -54,18 +54,15 @@ class LocalTraining:
     """Trains and validates one client after another with one module and one set of optimizers.
 
     Args:
-        trainer: The Trainer, after it has set up the module and its optimizers.
-        module: The user's module.
+        trainer: The Trainer, after it has set up the user's ``module`` and its optimizers.
         data: The federation, for its batch transfer hooks.
         after_backward: Adds to the gradients in the bare loop; Lightning's own loops call the hook of that name.
-        sums_rates: Sum up the learning rates of a client's steps.
-        schedules: Whether learning-rate schedules step inside a client's training.
+        sums_rates: Sum up the learning rates of a client's steps, which ``schedules`` may change inside its training.
 
     Attributes:
         recorder: Holds what the module logs.
         channels_inside: Whether batches of images have channels innermost.
-        besides: Names what a step has beside loss, backward and optimizer.
-        bare: Whether steps run without Lightning's optimisation loops.
+        besides: Names what a step has beside loss, backward and optimizer; with nothing it is ``bare``.
     """
 
     def __init__(
@@ -91,8 +88,8 @@ class LocalTraining:
         self.bare = not self.besides
         self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
-        inside = schedules and module.automatic_optimization
-        self._schedulers = private.LocalSchedulers(trainer, module) if inside else None
+        local = schedules and module.automatic_optimization
+        self._schedulers = private.LocalSchedulers(trainer, module) if local else None
 
     @property
     def transfers(self) -> bool:

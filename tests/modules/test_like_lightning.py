@@ -61,7 +61,7 @@ def test_a_federation_of_one_trains_and_validates_as_lightning_does(name):
     assert not after or (name == "cache" and set(after) == {"grid"})
     assert moved or name == "configured_model"
     if case.bare is not None:
-        assert fed.session.executor.local.bare == case.bare
+        assert fed.session.bench.local.bare == case.bare
     scores = fed.evaluate(trainer, ours, data, split="val")["global"]
     assert fed.result.jobs[-1]["score_after"] == pytest.approx(scores["val_loss"], rel=1e-6)
     if name == "returned":
@@ -82,11 +82,11 @@ def validated(case, module, data):
     return {key: float(value) for key, value in trainer.callback_metrics.items()}
 
 
-def outcome(executor, arm, client):
+def outcome(bench, arm, client):
     """Run one job and return copies of everything that comes out of it."""
-    result = executor.run_job(Job(1, arm.index, client, {}), arm, RoundContext(1, SEED, False))
+    result = bench.run_job(Job(1, arm.index, client, {}), arm, RoundContext(1, SEED, False))
     tensors = [tensor.clone() for tensor in (*result.weights, *result.buffers)]
-    tensors += [tensor.clone() for _, tensor, _ in named_state(executor.local.module)]
+    tensors += [tensor.clone() for _, tensor, _ in named_state(bench.local.module)]
     return tensors, dict(result.after), dict(result.train), result.local_steps
 
 
@@ -95,9 +95,9 @@ def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
     case = CASES[name]
     module = case.build()
     fed, trainer = federated(case, module, federation(case, clients=3))
-    executor, arm = fed.session.executor, fed.arms[0]
+    bench, arm = fed.session.bench, fed.arms[0]
     with seeding.preserved(), private.fitting(trainer, module):
-        first, other, _, second = (outcome(executor, arm, client) for client in (2, 0, 1, 2))
+        first, other, _, second = (outcome(bench, arm, client) for client in (2, 0, 1, 2))
     assert all(torch.equal(one, another) for one, another in zip(first[0], second[0], strict=True))
     assert first[1:] == second[1:]
     assert first[1] != other[1], "the test could tell clients apart"
@@ -107,4 +107,4 @@ def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
 def test_a_hook_inside_a_step_is_left_to_lightnings_own_loops(hook):
     kind = type("Hooked", (Plain,), {hook: lambda *given, **options: getattr(Plain, hook)(*given, **options)})
     fed, _ = federated(Case(kind), Case(kind).build(), federation(Case(kind)))
-    assert fed.session.executor.local.besides == [f"`{hook}`"]
+    assert fed.session.bench.local.besides == [f"`{hook}`"]
