@@ -126,7 +126,7 @@ def shown(value: object, longest: int = 100) -> str:
     """
     try:
         text = repr(value)
-    except ValueError:  # Python does not write down numbers of more than some thousand digits
+    except Exception:  # Python does not write down numbers of more than some thousand digits; others' `repr` may fail
         text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 

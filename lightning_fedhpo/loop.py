@@ -110,7 +110,7 @@ class FederatedLoop(RunHooks):
         self.options = options = LoopOptions(
             self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
             evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
-            clients or UniformClients(), devices, client_memory, noise, schedules,
+            UniformClients() if clients is None else clients, devices, client_memory, noise, schedules,
         )  # fmt: skip
         self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
         self.retrain = options.retrain

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 import lightning_fedhpo
-from lightning_fedhpo import Choice, Devices, FederatedLoop, Float, Iid, SearchSpace, data, models
-from lightning_fedhpo.algorithms import FedAvg
+from lightning_fedhpo import Choice, Devices, Dirichlet, FederatedLoop, Float, Iid, SearchSpace, data, models
+from lightning_fedhpo.algorithms import FedAvg, FedOpt
 from lightning_fedhpo.arguments import number, shown
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
-from lightning_fedhpo.testing import toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_tensors
 from lightning_fedhpo.tuners import FedEx, Fixed
+from tests.fits import fit
 
 SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
 NEEDED: dict[str, Any] = {
@@ -47,6 +50,11 @@ WRONG: dict[type, list[Any]] = {
     float: ["3", True, math.nan, math.inf, -math.inf, np.float64("nan"), HUGE],
     str: [b"text", 1.5],
 }
+
+
+class Unwritten:
+    def __repr__(self) -> str:
+        raise RuntimeError("half built")
 
 
 @pytest.mark.parametrize("made", PUBLIC, ids=lambda made: made.__name__)
@@ -95,6 +103,17 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
             ValueError,
             r"`over_selection` must be in \[1, 1000000000\], got 1e\+308",
         ),
+        (lambda: Dirichlet(4, 5e-324), ValueError, r"`alpha` must be in \[1e-09, 1000000000\], got 5e-324"),
+        (lambda: data.FederatedData("abcdefgh", Iid(2)), TypeError, "`dataset` must be a map-style .*got str"),
+        (lambda: data.FederatedData(toy_tensors(9), pd.DataFrame()), TypeError, "`partition` says who owns which"),
+        (
+            lambda: data.synthetic_images(size=1000),
+            ValueError,
+            r"3,000,000,000 for clients=50 of examples=60 of 1,000,0",
+        ),
+        (lambda: FederatedLoop(clients=0), TypeError, "`clients` must be a Participation"),
+        (lambda: FederatedLoop(client_memory=1e308), ValueError, "`client_memory` must be in"),
+        (lambda: FedAvg(local=Unwritten()), TypeError, "`local` must be .* got a Unwritten"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),
         (lambda: data.FederatedData(toy_tensors(9), Iid(2), collate_fn="own"), TypeError, "`collate_fn` must be a f"),
     ],
@@ -110,6 +129,19 @@ def test_numpy_s_numbers_become_plain_ones() -> None:
     loop = FederatedLoop(FedAvg(lr=np.float64(0.5)), cohort=np.int64(2), seed=np.int64(1), epochs=np.int8(1))
     held = [search.budget, search.max_rounds, tuner.epsilon, tuner.cutoff, loop.cohort, loop.seed, loop.epochs]
     assert {type(value) for value in [*held, *loop.algorithm.server.values()]} == {int, float}
+    FedOpt(beta1=0).server_optimizer([torch.zeros(1)], FedOpt(beta1=0).server)  # torch takes no 0 for 0.0
+    models.LSTM(embedding=np.int64(3), hidden=np.int64(2))
+
+
+def test_a_checkpoint_s_hyperparameters_are_plain(tmp_path: Path) -> None:
+    class Module(ToyModule):
+        def __init__(self, classes: int) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    _, trainer, _ = fit(1, module=Module(np.arange(3).max() + 1))
+    trainer.save_checkpoint(tmp_path / "it.ckpt")
+    assert torch.load(tmp_path / "it.ckpt", weights_only=True)["hyper_parameters"] == {"classes": 3}
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ class Algorithm:
         local: str | Sequence[str] = (),
     ) -> None:
         check_kinds(Algorithm, locals())
-        self.client: dict[str, float] = {**plain(client or {}), **({LOCAL_EPOCHS: 0} if local else {})}
+        self.local = (local,) if isinstance(local, str) else tuple(local)
+        self.client: dict[str, float] = {**plain(client or {}), **({LOCAL_EPOCHS: 0} if self.local else {})}
         self.server: dict[str, float] = plain(server or {})
         self.weighting = weighting
-        self.local = (local,) if isinstance(local, str) else tuple(local)
         self.check_values("client", self.client)
         self.check_values("server", self.server)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.arguments import MOST, check_kinds, number
 from lightning_fedhpo.types import Config
 
 
@@ -116,7 +116,7 @@ class FedOpt(Algorithm):
         if "momentum" in config:
             options["momentum"] = config["momentum"]
         if "beta1" in config:
-            options["betas"] = config["beta1"], config["beta2"]
+            options["betas"] = float(config["beta1"]), float(config["beta2"])  # torch takes no 0 for 0.0
         if "tau" in config:
             options["eps"] = config["tau"]
         return options
@@ -124,9 +124,10 @@ class FedOpt(Algorithm):
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible betas and an impossible ``tau``, too."""
         super().check_values(side, values)
+        number("the server's `lr`", values.get("lr", 1.0), 0, MOST)
         for name in ("beta1", "beta2"):
             number(name, values.get(name, 0.0), low=0, below=1)
-        number("tau", values.get("tau", 1.0), above=0, why="it keeps the step finite")
+        number("tau", values.get("tau", 1.0), above=0, high=MOST, why="it keeps the step finite")
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the optimizer's name."""

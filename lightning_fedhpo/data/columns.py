@@ -38,7 +38,12 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         raise TypeError(f"a federation needs a map-style data set, got {kind}. Read it into a list or tensors first.")
     if isinstance(dataset, DataLoader):
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
-    listed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and not is_scalar(dataset)
+    listed = (
+        not isinstance(dataset, str | bytes)
+        and hasattr(dataset, "__len__")
+        and hasattr(dataset, "__getitem__")
+        and not is_scalar(dataset)
+    )
     if isinstance(dataset, Mapping) or not listed:
         raise TypeError(
             "`dataset` must be a map-style data set (with `__len__` and `__getitem__`), tensors of equal length in a "
@@ -147,8 +152,11 @@ def as_array(values: Iterable[Any]) -> NDArray[Any]:
         return values.detach().cpu().numpy()
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values
+    values = values.tolist() if isinstance(values, np.ndarray) else values
     plain = [value.item() if isinstance(value, (Tensor, np.generic)) else value for value in values]
     try:
-        return np.asarray(plain)
+        array = np.asarray(plain)
+        mixed = array.dtype.kind in "US" and not all(isinstance(value, str | bytes) for value in plain)
+        return np.asarray(plain, dtype=object) if mixed else array  # 1 and "1" are not the same
     except ValueError:  # ragged: the caller says what it needed instead
         return np.asarray([None] * len(plain), dtype=object)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +84,7 @@ class FederatedData(DataModuleProxy):
         server_fraction: float = 0.0,
     ) -> None:
         super().__init__()
-        if not isinstance(partition, Partition) or isinstance(partition, type):
+        if not isinstance(partition, Partition) or isinstance(partition, type | Sized):  # a table has `assign`, too
             raise TypeError(
                 "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
                 f"classes_per_client), Quantity(clients, alpha) or Natural(by), got {arguments.shown(partition)}."

@@ -20,10 +20,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arguments import MOST, check_kinds, number, whole
 from lightning_fedhpo.data import label_skew
 from lightning_fedhpo.data.grouping import Ints, dense, even, index_type, round_shares, shuffled_owners
 from lightning_fedhpo.data.parts import By, Part
+
+LEAST_ALPHA = 1e-9
+"""Below it a client already has all examples of a class."""
+MIXED = 1000
+"""How many owners an error looks at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +67,7 @@ def check_sizes(clients: int, alpha: float, min_size: int) -> None:
     """Raise unless the numbers of a Dirichlet draw are in bounds."""
     whole("clients", clients)
     whole("min_size", min_size)
-    number("alpha", alpha, above=0, why="small is skewed, large is even")
+    number("alpha", alpha, LEAST_ALPHA, MOST, why="small is skewed, large is even")
 
 
 @dataclass(frozen=True)
@@ -230,8 +235,11 @@ class Natural:
         values = [part.values(self.by, "by") for part in parts]
         for part, owner in zip(parts, values, strict=True):
             if len(owner) and owner.dtype.kind not in "iubUS":
-                gives = f"`by` gives {owner.dtype} for the {part.name} set"
-                raise TypeError(f"owners must be integers or strings, {gives}.")
+                kinds = ", ".join(sorted({type(one).__name__ for one in owner[:MIXED].tolist()}))
+                missing = sum(one is None or one != one for one in owner.tolist())
+                gives = f"`by` gives {kinds} for the {part.name} set" + (f", {missing} missing" if missing else "")
+                way_out = "drop these examples" if missing else "convert them"
+                raise TypeError(f"owners must be all integers or all strings, {gives}: {way_out}.")
         owners, names = dense(values)
         sizes = np.bincount(owners[0], minlength=len(names))
         small = sizes < self.min_size

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.columns import LABELS, as_array, column_names, stored
 from lightning_fedhpo.data.grouping import Ints
 
@@ -45,7 +46,7 @@ class Part:
             labels = self.values(self.targets, "targets")
         else:
             found = stored(self.dataset, [*LABELS, -1])
-            labels = self._read(_label_of) if found is None else found
+            labels = self._read(_label_of, "targets") if found is None else found
         if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != len(self):
             raise ValueError(
                 f"labels must be one integer per example, the {self.name} set of {len(self)} has {labels.dtype} of "
@@ -70,7 +71,7 @@ class Part:
         if isinstance(by, str):
             values = self._column(by, argument)
         elif callable(by):
-            values = self._read(by)
+            values = self._read(by, argument)
         elif self.alone:
             values = as_array(by)
         else:
@@ -89,13 +90,22 @@ class Part:
             return values
         first = self.dataset[0] if len(self) else None
         if isinstance(first, Mapping) and name in first:
-            return self._read(lambda example: example[name])
+            return self._read(lambda example: example[name], argument)
         known = list(first) if isinstance(first, Mapping) else column_names(self.dataset)
         there = f"it has {known}" if known else "its examples have no names: pass the values or a function"
         raise ValueError(f"`{argument}` must name a column of the {self.name} set, got {name!r}; {there}.")
 
-    def _read(self, function: Callable[[Any], Any]) -> NDArray[Any]:
-        return as_array([function(self.dataset[i]) for i in range(len(self))])
+    def _read(self, function: Callable[[Any], Any], argument: str) -> NDArray[Any]:
+        values = []
+        for place in range(len(self)):
+            example = self.dataset[place]
+            try:
+                values.append(function(example))
+            except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+                what = f"{type(error).__name__}: {error}"
+                rule = f"`{argument}` must give a value for each example, for number {place} of the {self.name} set it"
+                raise ValueError(f"{rule} ends in {what} (the example is {shown(example)}).") from error
+        return as_array(values)
 
 
 def _label_of(example: Any) -> Any:

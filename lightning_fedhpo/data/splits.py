@@ -180,7 +180,8 @@ def build(
     missing = np.flatnonzero(splits["train"].sizes == 0)
     if missing.size:
         some = f"{missing.size} of {clients} have none (the first is client {missing[0]})"
-        raise ValueError(f"every client needs training examples, {some}: make fewer clients, or give these no number.")
+        way_out = "a smaller `server_fraction`" if server_fraction else "fewer clients, or give these no number"
+        raise ValueError(f"every client needs training examples, {some}: make {way_out}.")
     ordered = {name: splits[name] for name in SPLITS}
     owned = {name: parts.get(name, parts["train"]) for name in SPLITS}
     return Federation(clients, ordered, owned, assignment.names, labels, server)

@@ -19,6 +19,9 @@ from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.partition import Natural
 
+MOST_NUMBERS = 2 * 10**9
+"""Numbers in generated inputs, or in scores of their labels: 16 GB while they are drawn."""
+
 
 def synthetic_classification(
     clients: int = 100,
@@ -57,7 +60,7 @@ def synthetic_classification(
     """
     amounts = {"concept": concept, "shift": shift, "noise": noise, "size_spread": size_spread}
     whole("features", features)
-    _check(clients, examples, classes, min_size, **amounts)
+    _check(clients, examples, classes, min_size, features, **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = _owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
@@ -94,8 +97,8 @@ def synthetic_images(
     have one of 1. Images have `size` x `size` pixels. The rest is as for `synthetic_classification`.
     """
     amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
-    whole("size", size)
-    _check(clients, examples, classes, min_size, **amounts)
+    whole("size", size, high=10**4)
+    _check(clients, examples, classes, min_size, size * size, **amounts)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = _owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
@@ -121,12 +124,15 @@ def _owners(rng: np.random.Generator, clients: int, examples: int, minimum: int,
     return np.repeat(np.arange(clients), sizes)
 
 
-def _check(clients: int, examples: int, classes: int, min_size: int, **amounts: float) -> None:
+def _check(clients: int, examples: int, classes: int, min_size: int, inputs: int, **amounts: float) -> None:
     for name, value in (("clients", clients), ("examples", examples), ("min_size", min_size)):
         whole(name, value)
     whole("classes", classes, low=2, why="with one there is nothing to tell apart")
     for name, amount in amounts.items():
         number(name, amount, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
+    if (numbers := clients * examples * max(inputs, classes)) > MOST_NUMBERS:
+        rule = f"generated data may have {MOST_NUMBERS:,} numbers, got {numbers:,} for {clients=} of {examples=} of"
+        raise ValueError(f"{rule} {inputs:,} inputs and {classes=}: take fewer or smaller ones.")
     if examples < min_size:
         got = f"got {examples} with min_size={min_size}"
         raise ValueError(f"`examples` is the mean size and must be at least `min_size`, {got}.")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds, whole
+from lightning_fedhpo.arguments import check_kinds, shown, whole
 from lightning_fedhpo.data.datamodule import TrainAndTest
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
@@ -121,7 +121,7 @@ def cifar10(
     """
     check_kinds(cifar10, locals())
     if channels not in (1, 3):
-        raise ValueError(f"`channels` must be 3, or 1 for grey images, got {channels!r}.")
+        raise ValueError(f"`channels` must be 3, or 1 for grey images, got {shown(channels)}.")
     whole("size", size, high=32)
     parts = _read("uoft-cs/cifar10", path, official_test, 32, channels, size)
     return FederatedData(TrainAndTest(**parts), partition, **more)

@@ -50,8 +50,8 @@ def ngrams(words: Sequence[str], order: int) -> list[str]:
 
 def check_texts(texts: Any) -> list[str]:
     """Return texts as a list, or raise if they are none."""
-    table = len(getattr(texts, "shape", (0,))) > 1  # of pandas: it is a sequence of names
-    found = [] if isinstance(texts, str) or table else list(texts)
+    table = len(getattr(texts, "shape", (0,))) != 1  # of pandas: it is a sequence of names; or a single number
+    found = list(texts) if isinstance(texts, Iterable) and not (isinstance(texts, str) or table) else []
     if not found or not all(isinstance(text, str) for text in found):
         raise ValueError(f"a bag of n-grams takes a sequence of texts, one for each example, got {shown(texts)}.")
     return found

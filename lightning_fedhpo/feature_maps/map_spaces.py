@@ -57,4 +57,4 @@ def bag_maps(count: int, bins: int = 2**20, seed: int = 0) -> list[BagOfNGrams]:
 
 def _drawn(space: SearchSpace, count: int, seed: int) -> list[dict[str, Any]]:
     draw = seeding.rng(seed, seeding.SPACE)
-    return [space.sample(draw) for _ in range(whole("count", count))]
+    return [space.sample(draw) for _ in range(whole("count", count, high=10**4))]

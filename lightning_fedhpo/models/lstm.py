@@ -62,6 +62,7 @@ class LSTM(Classifier):
         check_kinds(LSTM, locals())
         check_sizes(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
         number("dropout", dropout, 0, 1)
-        net = Characters(vocabulary, embedding, hidden, layers, dropout, every)
+        # torch's LSTM takes no number of numpy's for a size.
+        net = Characters(vocabulary, int(embedding), int(hidden), int(layers), dropout, every)
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

@@ -55,7 +55,7 @@ class LoopOptions:
                 object.__setattr__(self, name, plain)  # a plain number, also for numpy's
         if self.log_arms != "all":
             object.__setattr__(self, "log_arms", whole("log_arms", self.log_arms, low=0))
-        number("client_memory", self.client_memory, low=0)
+        number("client_memory", self.client_memory, low=0, high=MOST)
         check_evaluation(self.evaluate_at)
         if self.monitor is None and self.target != "personalized":
             raise ValueError(

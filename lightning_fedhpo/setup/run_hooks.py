@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 
 from lightning_fedhpo import processes
 from lightning_fedhpo.arms.arm import Arm
@@ -14,6 +14,7 @@ from lightning_fedhpo.run import checkpoint, checkpoint_file
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.types import plain
 
 
 class RunHooks(Callback):
@@ -64,7 +65,13 @@ class RunHooks(Callback):
             self._session.saved = state_dict
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any]) -> None:
-        """Save the best arm's weights also from inside a round, when the module holds a client's."""
+        """Save the best arm's weights also from inside a round, when the module holds a client's.
+
+        Hyperparameters such as ``classes=y.max() + 1`` are saved as plain numbers: numpy's are not loaded safely.
+        """
+        for key in (pl_module.CHECKPOINT_HYPER_PARAMS_KEY, LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY):
+            if type(saved.get(key)) is dict:
+                saved[key] = plain(saved[key])
         if self._session is not None and self._session.in_round and self._session.has_arms:
             checkpoint.put_best_model(saved, self._session)
 

@@ -91,7 +91,7 @@ class FedPop(Tuner):
         self.epsilon = number("epsilon", epsilon, 0, 1)
         self.resample = number("resample", resample, 0, 1)
         self.discount = number("discount", discount, 0, 1)
-        self.needs_scores = "l" in levels  # arms have scores of their own, which may be the server's
+        self.needs_scores = "l" in self.levels  # arms have scores of their own, which may be the server's
         self._rounds, self._target = 1, "personalized"
         self.own_space(space)
         self.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -166,11 +167,14 @@ def test_natural_takes_values_in_any_form(dataset: Any, by: Any) -> None:
         (Shards(3, 6), "at most the number of classes, got 6 with 5"),
         (Shards(2, 2), "2 clients of 2 classes cannot hold 5"),
         (Natural([1, 2]), "one value per example, 10 in the train set, got int64 of shape \\(2,\\)"),
-        (Natural(np.zeros(10)), "integers or strings, `by` gives float64"),
+        (Natural(np.zeros(10)), "all integers or all strings, `by` gives float for the train set: convert"),
+        (Natural(["a", 1] * 5), "`by` gives int, str for the train set: convert them"),
+        (Natural([*"aaaaaaaa", None, math.nan]), "NoneType, float, str for the train set, 2 missing: drop these"),
+        (Natural(lambda example: example["who"]), "number 0 of the train set it ends in .*Error"),
         (Natural(list("aabbbccccc"), min_size=3), "1 of 3 have fewer \\(the first is 'a' with 2\\).*drop"),
         (Natural({"test": [1]}), "must cover every split, got \\['test'\\] without 'train'"),
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_what_cannot_be_done_says_why(partition: Partition, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
