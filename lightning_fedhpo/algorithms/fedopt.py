@@ -1,7 +1,7 @@
 """FedOpt: an adaptive optimizer on the server.
 
-Reddi et al., "Adaptive Federated Optimization", ICLR 2021. Deviation: Adam is ``torch.optim.Adam``, which corrects its
-bias; the paper's does not.
+Reddi et al., "Adaptive Federated Optimization", ICLR 2021, algorithm 2: the second moment begins at tau^2, and no bias
+is corrected. ``bias_correction=True`` takes ``torch.optim.Adam``, which begins at zero and corrects it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,51 @@ from lightning_fedhpo.arguments import MOST, check_kinds, number
 from lightning_fedhpo.types import Config
 
 
-class Yogi(Optimizer):
-    """Yogi (Zaheer et al., NeurIPS 2018) as FedYogi has it: without bias correction, the second moment from eps^2.
+class Adaptive(Optimizer):
+    """Adam or Yogi (Zaheer et al., NeurIPS 2018) as FedAdam and FedYogi have them.
+
+    Args:
+        params: The weights.
+        lr: The step.
+        betas: Decays of the first and of the second moment.
+        eps: The second moment begins at its square; it is added to the root.
+        sign: Yogi's rule: only the sign of its distance from the gradient's square moves the second moment.
 
     Example:
         >>> w = torch.zeros(1, requires_grad=True)
         >>> w.grad = torch.ones(1)
-        >>> Yogi([w], lr=0.1, betas=(0.0, 0.9), eps=1.0).step()
-        >>> round(w.item(), 6)  # v = 1 - 0.1 * sign(1 - 1) = 1, so the step is 0.1 * 1 / (1 + 1)
-        -0.05
+        >>> Adaptive([w], lr=0.1, betas=(0.0, 0.9), eps=2.0).step()
+        >>> round(w.item(), 6)  # v = 0.9 * 4 + 0.1 * 1, so the step is 0.1 / (3.7 ** 0.5 + 2)
+        -0.025487
     """
 
-    def __init__(self, params: Any, lr: float, betas: tuple[float, float] = (0.9, 0.99), eps: float = 1e-3) -> None:
+    def __init__(
+        self, params: Any, lr: float, betas: tuple[float, float], eps: float = 1e-3, *, sign: bool = False
+    ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+        self._sign = sign
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # a server has no loss to compute
         """Take one step."""
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for weight in group["params"]:
-                state = self.state[weight]
-                if not state:
-                    state["mean"] = torch.zeros_like(weight)
-                    state["second"] = torch.full_like(weight, group["eps"] ** 2)
-                mean, second = state["mean"], state["second"]
-                mean.lerp_(weight.grad, 1 - beta1)
-                square = weight.grad.square()
-                second.addcmul_(square, torch.sign(second - square), value=-(1 - beta2))
-                weight.addcdiv_(mean, second.sqrt() + group["eps"], value=-group["lr"])
+            (beta1, beta2), weights = group["betas"], group["params"]
+            gradients = [weight.grad for weight in weights]
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight]["mean"] = torch.zeros_like(weight)
+                    self.state[weight]["second"] = torch.full_like(weight, group["eps"] ** 2)
+            means, seconds = ([self.state[weight][name] for weight in weights] for name in ("mean", "second"))
+            torch._foreach_lerp_(means, gradients, 1 - beta1)
+            squares = torch._foreach_mul(gradients, gradients)
+            if self._sign:
+                signs = torch._foreach_sign(torch._foreach_sub(seconds, squares))
+                torch._foreach_addcmul_(seconds, squares, signs, value=-(1 - beta2))
+            else:
+                torch._foreach_lerp_(seconds, squares, 1 - beta2)
+            roots = torch._foreach_sqrt(seconds)
+            torch._foreach_add_(roots, group["eps"])
+            torch._foreach_addcdiv_(weights, means, roots, value=-group["lr"])
 
 
 def _adagrad(weights: list[Tensor], lr: float, eps: float) -> Optimizer:
@@ -56,9 +72,9 @@ def _adagrad(weights: list[Tensor], lr: float, eps: float) -> Optimizer:
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], dict[str, float]]] = {
     "sgd": (torch.optim.SGD, {"momentum": 0.9}),
-    "adam": (partial(torch.optim.Adam, foreach=True), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
+    "adam": (Adaptive, {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
     "adagrad": (_adagrad, {"tau": 1e-3}),
-    "yogi": (Yogi, {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
+    "yogi": (partial(Adaptive, sign=True), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
 }
 """The server's optimizers by name, each with the defaults of its hyperparameters beyond ``lr`` and ``decay``."""
 
@@ -73,7 +89,8 @@ class FedOpt(Algorithm):
         beta1: Decay of the first moment, 0.9 by default (Adam, Yogi).
         beta2: Decay of the second moment, 0.99 by default (Adam, Yogi).
         tau: Adaptivity, 0.001 by default: added to the root of the second moment (Adam, Adagrad, Yogi).
-        decay: As FedAvg's, as are the arguments after it.
+        decay: As FedAvg's, as are `weighting` and `local`.
+        bias_correction: For Adam: ``torch.optim.Adam``, whose moments begin at zero and are corrected for it.
 
     Example:
         >>> sorted(FedOpt("adagrad", lr=0.1).server)
@@ -92,9 +109,14 @@ class FedOpt(Algorithm):
         decay: float = 0.0,
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
+        bias_correction: bool = False,
     ) -> None:
         check_kinds(FedOpt, locals())
         self._build, defaults = OPTIMIZERS[optimizer]
+        if bias_correction:
+            if optimizer != "adam":
+                raise ValueError(f"`bias_correction` is Adam's, got the server optimizer {optimizer!r}: leave it out.")
+            self._build = partial(torch.optim.Adam, foreach=True)
         settings = {"momentum": momentum, "beta1": beta1, "beta2": beta2, "tau": tau}
         given = {name: value for name, value in settings.items() if value is not None}
         foreign = [name for name in given if name not in defaults]
@@ -104,7 +126,7 @@ class FedOpt(Algorithm):
                 f"{', '.join(defaults)}."
             )
         super().__init__(server={"lr": lr, **defaults, **given, "decay": decay}, weighting=weighting, local=local)
-        self.optimizer = optimizer
+        self.optimizer, self.bias_correction = optimizer, bias_correction
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the named optimizer."""
@@ -130,8 +152,8 @@ class FedOpt(Algorithm):
         number("tau", values.get("tau", 1.0), above=0, high=MOST, why="it keeps the step finite")
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings, and the optimizer's name."""
-        return {**super().identity(), "optimizer": self.optimizer}
+        """Return the settings, the optimizer's name, and whether it corrects its bias."""
+        return {**super().identity(), "optimizer": self.optimizer, "bias_correction": self.bias_correction}
 
     def __repr__(self) -> str:
         return super().__repr__().replace("(", f"({self.optimizer!r}, ", 1)

@@ -117,10 +117,6 @@ class Workbench:
             seeding.seed_user_code(seeding.key(seed, seeding.EVALUATION, *place))
             before = local.evaluate(val, limit=self.limits.val)
         seeding.seed_user_code(seeding.key(seed, seeding.USER, *place))
-        sent = self.algorithm.sent(arm)
-        if sent is not arm.weights:
-            torch._foreach_copy_([weight.detach() for weight in state.weights], list(sent))
-            self._start = sent
         run = self.train(self.data, job.client, seeding.key(seed, seeding.BATCHES, *place))
         after = local.evaluate(val, limit=self.limits.val) if scored else {}
         state.adopt_replaced_buffers()
@@ -221,9 +217,14 @@ class Workbench:
     ) -> LocalRun:
         """Train the client that :meth:`begin_client` has begun, on examples whose order ``draw`` seeds.
 
-        ``sends`` says whether anything of the model is sent. Epochs and limits are those in force by default.
+        Training starts from what the server sends, in a round as in a test. ``sends`` says whether anything of the
+        model is sent back. Epochs and limits are those in force by default.
         """
         settings, limits = self.binding.settings, limits or self.limits
+        received = self.algorithm.sent(self._arm)
+        if received is not self._arm.weights:
+            torch._foreach_copy_([weight.detach() for weight in self.state.weights], list(received))
+            self._start = received
         first = int(settings.algorithm.get(LOCAL_EPOCHS, 0))
 
         def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: Added | None) -> Done:

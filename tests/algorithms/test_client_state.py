@@ -40,6 +40,12 @@ def scaffold(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: floa
 
 
 def feddyn(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: float = 0.0) -> np.ndarray:
+    return feddyn_server(cohorts, momentum, weight_decay)[0]
+
+
+def feddyn_server(
+    cohorts: list[list[int]], momentum: float = 0.0, weight_decay: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The authors' program: the mean is evaluated, the mean plus the mean drift of all clients is sent."""
     losses = losses_of(clients())
     total, count = sum(loss[2] for loss in losses), len(losses)
@@ -54,7 +60,7 @@ def feddyn(cohorts: list[list[int]], momentum: float = 0.0, weight_decay: float 
             drift[i] += model - sent
         mean = np.mean(models, axis=0)
         sent = mean + drift.mean(axis=0)
-    return mean
+    return mean, sent, drift
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -67,6 +73,23 @@ def test_rounds_are_the_papers(
 ) -> None:
     fed, found = trained(make(), rounds=4, cohort=cohort, executor=executor, **form)
     assert found == pytest.approx(formula(cohorts_of(fed), **form), rel=1e-9, abs=1e-9)
+
+
+def test_feddyns_personalized_test_starts_from_what_clients_receive_as_its_rounds_do() -> None:
+    data, module = clients(), Quadratic()
+    fed = FederatedLoop(FedDyn(alpha=ALPHA), cohort=2, epochs=STEPS, executor="sequential", seed=3)
+    trainer = quiet_trainer(3, fed)
+    trainer.fit(module, datamodule=data)
+    mean, sent, drift = feddyn_server(cohorts_of(fed))
+    assert not np.allclose(mean, sent)
+    found = fed.evaluate(trainer, module, data, split="val").clients
+    total, losses, val = sum(loss[2] for loss in losses_of(data)), losses_of(data), data.dataset("val")
+    for i, row in enumerate(found):
+        alpha = ALPHA / (losses[i][2] * len(losses) / total)
+        model = descend(sent, losses[i], STEPS, lambda w, i=i, a=alpha: a * (w - sent + drift[i]), 0.0, 0.0)
+        x, a = (part.numpy() for part in val[torch.as_tensor(data.indices(i, "val")).long()])
+        for name, weights in (("global", mean), ("personalized", model)):
+            assert row[f"{name}/val_loss"] == pytest.approx((a / 2 * (weights - x) ** 2).sum(1).mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)

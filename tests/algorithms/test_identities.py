@@ -72,10 +72,19 @@ def test_decay_and_momentum_of_the_server() -> None:
 
 
 def test_fedadam_fedadagrad_and_fedyogi_against_their_formulas() -> None:
-    lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 0.01
+    lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 0.3
     models = [2.0, -1.0, 0.7, 0.7]
 
     def adam() -> list[float]:
+        w, m, s, path = 1.0, 0.0, tau**2, []
+        for model in models:
+            g = w - model
+            m, s = beta1 * m + (1 - beta1) * g, beta2 * s + (1 - beta2) * g * g
+            w -= lr * m / (s**0.5 + tau)
+            path.append(w)
+        return path
+
+    def corrected_adam() -> list[float]:
         w, m, s, path = 1.0, 0.0, 0.0, []
         for t, model in enumerate(models, 1):
             g = w - model
@@ -106,6 +115,7 @@ def test_fedadam_fedadagrad_and_fedyogi_against_their_formulas() -> None:
     betas = {"beta1": beta1, "beta2": beta2}
     for algorithm, expected in (
         (FedOpt("adam", lr, tau=tau, **betas), adam()),
+        (FedOpt("adam", lr, tau=tau, **betas, bias_correction=True), corrected_adam()),
         (FedOpt("adagrad", lr, tau=tau), adagrad()),
         (FedOpt("yogi", lr, tau=tau, **betas), yogi()),
     ):
@@ -197,6 +207,7 @@ def test_local_epochs_move_the_head_first_and_then_only_the_rest() -> None:
         (lambda: FedProx(mu=-1.0), "`mu`"),
         (lambda: Reptile(lr=1.5), "FedAvg to go beyond"),
         (lambda: FedOpt("rmsprop"), "'sgd', 'adam', 'adagrad', 'yogi'"),  # type: ignore[arg-type]
+        (lambda: FedOpt("yogi", bias_correction=True), "`bias_correction` is Adam's, got the server optimizer 'yogi'"),
         (lambda: FedOpt("sgd", beta1=0.9), "takes lr, decay and momentum"),
         (lambda: FedProx().check_values("client", {"prox_mu": -1.0}), "`mu`"),
     ],
