@@ -44,6 +44,7 @@ class Result:
         tables: The tuner's own tables by name, such as FedPop's ``lineage``.
         monitor: The name of the score; None where nothing is monitored.
         mode: Which scores are better, ``"min"`` or ``"max"``.
+        target: Which model is scored, as in :class:`~lightning_fedhpo.FederatedLoop`.
     """
 
     best: dict[str, Any]
@@ -60,6 +61,7 @@ class Result:
     tables: dict[str, Table]
     monitor: str | None
     mode: Literal["min", "max"]
+    target: Literal["personalized", "global", "server"]
 
     def __repr__(self) -> str:
         return result_text.text(self)
@@ -134,6 +136,7 @@ def result_of(session: Session) -> Result:
         tables=session.tuner_of(searched).tables(),
         monitor=session.options.monitor,
         mode=session.options.mode,
+        target=session.options.target,
     )
 
 

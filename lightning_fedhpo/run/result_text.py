@@ -47,7 +47,8 @@ def described(result: Result) -> Iterator[tuple[str, str]]:
     arm = result.arms[result.best_arm]
     score = "no score" if result.score is None else f"{result.monitor} {result.score:.4g}"
     anew = ", trained anew" if result.best_arm != result.best_searched else ""
-    yield "best", f"arm {result.best_arm} of {len(result.arms)}{anew}: {score} after {arm['rounds']} rounds"
+    rounds = f"after {arm['rounds']} rounds{meaning(result)}"
+    yield "best", f"arm {result.best_arm} of {len(result.arms)}{anew}: {score} {rounds}"
     for side in ("client", "server"):
         if values := result.best[side]:
             yield side, config_text(values)
@@ -56,6 +57,18 @@ def described(result: Result) -> Iterator[tuple[str, str]]:
     counts = {**result.ledger, **({} if result.retraining is None else {"retraining": result.retraining["rounds"]})}
     shown = ("rounds", "client_updates", "local_steps", "retraining")
     yield "spent", ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in shown if name in counts)
+
+
+def meaning(result: Result) -> str:
+    """Return which model the score is of; of a personalized one also what the global model's is."""
+    if result.score is None:
+        return ""
+    if result.target != "personalized":
+        return ", by the global model" + (" on the server's examples" if result.target == "server" else "")
+    of_best = [row for row in result.history if row["arm"] == result.best_arm]
+    before = of_best[-1].get(f"val/{result.monitor}") if of_best else None
+    known = "is scored by score_before=True" if before is None else f"that they began with has {before:.4g}"
+    return f", of clients' models after their own training (the global model {known})"
 
 
 def text(result: Result) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from lightning_fedhpo import Float, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.run import result_text
+from lightning_fedhpo.testing import toy_tensors
 from tests.fits import fit
 from tests.plots.plotted_runs import chosen, halved
 
@@ -17,10 +19,26 @@ from tests.plots.plotted_runs import chosen, halved
 def test_the_text_is_short() -> None:
     result = halved()
     lines = repr(result).splitlines()
-    assert len(lines) == 5 and len(repr(result)) < 400
-    assert lines[1] == f"  best     arm {result.best_arm} of 9: val_loss {result.score:.4g} after 10 rounds"
+    assert len(lines) == 5 and len(repr(result)) < 500
+    best = f"  best     arm {result.best_arm} of 9: val_loss {result.score:.4g} after 10 rounds, of clients' models after"
+    assert lines[1].startswith(best)
     assert lines[4].startswith("  spent    52 rounds, 156 client updates")  # 9 x 4 + 3 x 5 + 1 rounds, 3 clients each
     assert "a configuration for each of 6" in repr(chosen())
+
+
+@pytest.mark.parametrize(
+    ("options", "meaning"),
+    [
+        ({}, "of clients' models after their own training (the global model is scored by score_before=True)"),
+        ({"score_before": True}, "of clients' models after their own training (the global model that they began with has {})"),
+        ({"target": "global"}, "by the global model"),
+        ({"target": "server", "server_data": toy_tensors(30)}, "by the global model on the server's examples"),
+    ],
+)
+def test_it_says_which_model_the_score_is_of(options: dict[str, Any], meaning: str) -> None:
+    result = fit(2, **options)[0].result
+    shown = meaning.format(f"{result.history[-1]['val/val_loss']:.4g}" if "{}" in meaning else "")
+    assert repr(result).splitlines()[1].endswith(f"val_loss {result.score:.4g} after 2 rounds, {shown}")
 
 
 def test_notebooks_get_a_table_without_markup_of_users() -> None:
@@ -63,5 +81,6 @@ def test_a_line_at_each_elimination_and_at_the_end(seed: int, lines: int, monkey
         told[0]
         == f"After 2 rounds 1 of 2 arms were eliminated ({out}); the best is arm {1 - out} with val_loss {score:.4g}."
     )
-    assert told[1].startswith(f"Best arm {1 - out} of 2: val_loss {fed.result.score:.4g} after 4 rounds; client lr ")
+    assert told[1].startswith(f"Best arm {1 - out} of 2: val_loss {fed.result.score:.4g} after 4 rounds, of clients' ")
+    assert "; client lr " in told[1]
     assert [line for line in told if "seed_everything" in line] == told[2:]

@@ -46,7 +46,7 @@ class Hooked(Net):
 class Scheduled(Net):
     def configure_optimizers(self) -> Any:
         optimizer = super().configure_optimizers()
-        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ConstantLR(optimizer)}
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ConstantLR(optimizer, total_iters=1)}
 
 
 class LogsSize(Net):
