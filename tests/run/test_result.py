@@ -20,7 +20,7 @@ def test_the_text_is_short() -> None:
     result = halved()
     lines = repr(result).splitlines()
     assert len(lines) == 5 and len(repr(result)) < 500
-    best = f"  best     arm {result.best_arm} of 9: val_loss {result.score:.4g} after 10 rounds, of clients' models after"
+    best = f"  best     arm {result.best_arm} of 9: val_loss {result.score:.4g} after 10 rounds, of clients' models"
     assert lines[1].startswith(best)
     assert lines[4].startswith("  spent    52 rounds, 156 client updates")  # 9 x 4 + 3 x 5 + 1 rounds, 3 clients each
     assert "a configuration for each of 6" in repr(chosen())
@@ -30,7 +30,10 @@ def test_the_text_is_short() -> None:
     ("options", "meaning"),
     [
         ({}, "of clients' models after their own training (the global model is scored by score_before=True)"),
-        ({"score_before": True}, "of clients' models after their own training (the global model that they began with has {})"),
+        (
+            {"score_before": True},
+            "of clients' models after their own training (the global model that they began with has {})",
+        ),
         ({"target": "global"}, "by the global model"),
         ({"target": "server", "server_data": toy_tensors(30)}, "by the global model on the server's examples"),
     ],
