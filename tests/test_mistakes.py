@@ -163,7 +163,7 @@ MISTAKES: list[Mistake] = [
     (
         "a Trainer shorter than its search",
         lambda: fit(3, SuccessiveHalving(SPACE, **SHORT)),
-        "set max_epochs=4 or more",
+        "set Trainer\\(max_epochs=4\\) or more",
     ),
     (
         "a budget below one arm",

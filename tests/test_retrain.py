@@ -92,7 +92,7 @@ def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:
 
 def test_what_the_trainer_has_to_allow() -> None:
     message = (
-        r"max_epochs=6\) is shorter than SuccessiveHalving, whose arms take 4 rounds, and 3 more of `retrain`: set m"
+        r"max_epochs=6\) is shorter than SuccessiveHalving, whose arms take 4 rounds, and 3 more of `retrain`: set Tr"
     )
     with pytest.raises(MisconfigurationException, match=message):
         run(halving(), rounds=6)

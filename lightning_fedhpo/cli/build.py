@@ -15,11 +15,13 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
+from lightning_fedhpo.cli.errors import in_settings
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
 from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
+from lightning_fedhpo.setup.wrong_settings import WrongSettings
 
 
 class RunFolder(HydraCallback):
@@ -56,13 +58,20 @@ def build(cfg: DictConfig, key: str, **more: Any) -> Any:
     try:
         return instantiate(section, _partial_=True, _convert_="all")(**more)
     except (TypeError, ValueError, ModuleNotFoundError) as error:
-        raise ValueError(f"{key}: {error}") from error
+        raise ValueError(f"{key}: {in_settings(str(error), cfg, key)}") from error
     except InstantiationException as error:  # of a nested section; Hydra's own text repeats the cause
-        raise ValueError(f"{key}: {error.__cause__ or error}") from error
+        raise ValueError(f"{key}: {in_settings(str(error.__cause__ or error), cfg, key)}") from error
 
 
-def searching(cfg: DictConfig) -> list[Any]:
-    """Return the search and the tuner, if there are any. Both get the same space."""
+def searching(cfg: DictConfig, wrong: WrongSettings | None = None) -> list[Any]:
+    """Return the search and the tuner, if there are any. Both get the same space. `wrong` keeps errors."""
+    if wrong is not None:
+        return wrong.attempt(_searching, cfg, wrong) or []
+    with WrongSettings() as own:
+        return _searching(cfg, own)
+
+
+def _searching(cfg: DictConfig, wrong: WrongSettings) -> list[Any]:
     kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
     takers = [kind for kind in kinds if "space" in cfg[kind]]
     if cfg.space is not None and not takers:
@@ -73,7 +82,7 @@ def searching(cfg: DictConfig) -> list[Any]:
         without = " ".join(f"{kind}=none" for kind in takers)
         raise ValueError(f"the {who} a space, got none: choose one, such as space=papers, or take {without}.")
     space = build(cfg, "space") if takers else None
-    return [build(cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
+    return [wrong.attempt(build, cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
 
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:

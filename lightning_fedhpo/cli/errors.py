@@ -1,11 +1,14 @@
-"""Which errors of ``fedhpo`` are told in one line."""
+"""Which errors of ``fedhpo`` are told in one line, and in which words."""
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
@@ -32,3 +35,37 @@ def readable(error: BaseException) -> bool:
         return True
     *_, raised = traceback.extract_tb(error.__traceback__) or [None]
     return raised is not None and raised.filename.startswith(PACKAGE) and isinstance(error, ARGUMENTS)
+
+
+_TAKEN = re.compile(r"\$\{([\w.]+)\}")
+_WORDS = {"None": "null", "True": "true", "False": "false"}
+_CALL = re.compile(r"\b([A-Z]\w+)\((\w+=[^(),=]+(?:, \w+=[^(),=]+)*)\)")
+
+
+def in_settings(text: str, cfg: DictConfig, only: str | None = None) -> str:
+    """Return a message with the arguments of constructors as they are typed behind ``fedhpo``.
+
+    `only` names the section that the message is about: what that takes from elsewhere has its name there.
+
+    >>> cfg = OmegaConf.create({"search": {"_target_": "a.Halving", "budget": 9, "rounds": "${trainer.max_epochs}"}})
+    >>> in_settings("take Halving(rounds=4, budget=40) or Other(rounds=4).", cfg)
+    'take search.rounds=4 search.budget=40 or Other(rounds=4).'
+    >>> in_settings("take Halving(rounds=4).", cfg, "search")
+    'take trainer.max_epochs=4.'
+    """
+    plain: Any = OmegaConf.to_container(cfg, resolve=False)
+    sections = {str(key): value for key, value in plain.items() if isinstance(value, dict) and only in (None, key)}
+    kinds = [str(section.get("_target_")).rpartition(".")[2] for section in sections.values()]
+    keys = {kind: key for kind, key in zip(kinds, sections, strict=True) if kinds.count(kind) == 1}
+
+    def typed(call: re.Match[str]) -> str:
+        name, arguments = call.groups()
+        if name not in keys:
+            return call[0]
+        told = []
+        for argument, _, value in (one.partition("=") for one in arguments.split(", ")):
+            taken = _TAKEN.fullmatch(str(sections[keys[name]].get(argument))) if only else None
+            told.append(f"{taken[1] if taken else f'{keys[name]}.{argument}'}={_WORDS.get(value, value)}")
+        return " ".join(told)
+
+    return _CALL.sub(typed, text)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
 import lightning
@@ -27,7 +27,7 @@ from lightning_fedhpo import processes
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
-from lightning_fedhpo.cli.errors import readable
+from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.cli.run_warnings import kept_warnings
@@ -38,8 +38,11 @@ from lightning_fedhpo.machine import threads
 from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
-from lightning_fedhpo.run.evaluation import Evaluation
+from lightning_fedhpo.run.evaluation import Evaluation, check_clients
 from lightning_fedhpo.seeding import MOST_SEED
+from lightning_fedhpo.setup.checks import check_federation
+from lightning_fedhpo.setup.trainer_checks import check_trainer
+from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
 
 CONFIG = "config.yaml"
@@ -79,15 +82,27 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         cfg = from_newest(cfg, build.checkpoint_folder(cfg, folder))
     if first:
         begin(cfg, folder)
-    checkpoint, count = existing(cfg.ckpt_path), threads_of(cfg.threads)
-    seed = whole("seed", cfg.seed, 0, MOST_SEED)
-    lightning.seed_everything(seed % 2**32, workers=True, verbose=False)
-    data, model = build.build(cfg, "data"), build.build(cfg, "model")
-    parts = {
-        part: build.build(cfg, part) for part in ("algorithm", "clients", "devices", "noise") if cfg[part] is not None
-    }
-    fed = build.build(cfg, "fed", **parts)
-    callbacks = [fed, *build.searching(cfg), *build.callbacks(cfg, fed, folder)]
+    with WrongSettings(readable) as wrong:
+        checkpoint, count = wrong.attempt(existing, cfg.ckpt_path), wrong.attempt(threads_of, cfg.threads)
+        seed = wrong.attempt(whole, "seed", cfg.seed, 0, MOST_SEED) or 0
+        if wrong.errors:  # others take these two, and are to be looked at for themselves
+            cfg = cast(DictConfig, OmegaConf.merge(cfg, {"seed": seed, "threads": count}))
+
+        def made(part: str, **more: Any) -> Any:
+            return wrong.attempt(build.build, cfg, part, **more)
+
+        lightning.seed_everything(seed % 2**32, workers=True, verbose=False)
+        data, model = made("data"), made("model")
+        parts = {part: made(part) for part in ("algorithm", "clients", "devices", "noise") if cfg[part] is not None}
+        fed = made("fed", **{part: one for part, one in parts.items() if one is not None})
+        callbacks = [fed, *build.searching(cfg, wrong)]
+        clients = wrong.attempt(build.tested_clients, cfg)
+        callbacks += [] if fed is None else wrong.attempt(build.callbacks, cfg, fed, folder) or []
+        if wrong.errors and None not in (data, fed):  # what a run would find
+            check_federation(wrong, fed.options, data)
+            wrong.attempt(check_clients, clients, data.sizes("test"), "evaluate.clients")
+            if (trainer := made("trainer", logger=False)) is not None:
+                wrong.attempt(check_trainer, trainer, fed.monitor)
     loggers, summary = build.loggers(cfg), None
     try:
         with threads(count), private.children_run(worker.command(folder / CONFIG)):
@@ -101,7 +116,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
                 begin(cfg, folder)
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             has_test = data.sizes("test").any()
-            tested = fed.evaluate(trainer, model, data, clients=build.tested_clients(cfg)) if has_test else None
+            tested = fed.evaluate(trainer, model, data, clients=clients) if has_test else None
         more = {"executor": fed.choice, "resumed_from": checkpoint, "warnings": told}
         summary = build_summary(fed.result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
         if first:
@@ -193,6 +208,7 @@ def main() -> None:
 @hydra.main(version_base="1.3", config_path="pkg://lightning_fedhpo.conf", config_name="config")
 def run(cfg: DictConfig) -> float | None:
     """Run what Hydra has composed and return the score, for Hydra's sweepers."""
+    warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)  # Lightning's, by new torch
     if cfg.ckpt_path or cfg.resume:
         warnings.filterwarnings("ignore", "(Checkpoint|Experiment logs) directory .* exists and is not empty")
     try:
@@ -209,7 +225,7 @@ def run(cfg: DictConfig) -> float | None:
             sys.exit(1)
         if not readable(error):
             raise
-        raise CompactHydraException(f"fedhpo: {error}") from error
+        raise CompactHydraException(f"fedhpo: {in_settings(str(error), cfg)}") from error
     return score
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Flat, ImageClassifier, check_image, convolution, hidden_layers
 
 
-class CifarCNN(Classifier):
+class CifarCNN(ImageClassifier):
     """Classify photographs of 3x32x32 unless told otherwise.
 
     Example:

@@ -69,6 +69,21 @@ class Classifier(LightningModule):
         self.log(f"{stage}_error", 1.0 - accuracy)
 
 
+class ImageClassifier(Classifier):
+    """A classifier whose net begins with a convolution."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits, or raise where the batch is not one of images."""
+        channels = self.hparams["channels"]
+        if x.ndim != 4 or x.shape[1] != channels:
+            raise ValueError(
+                f"{type(self).__name__} takes images here, as batches of shape (examples, {channels}, height, width), "
+                f"got one of shape {tuple(x.shape)}: data of images are mnist, fashion_mnist, femnist and "
+                "synthetic_images with 1 channel and cifar10 with 3; Linear and MLP take all others."
+            )
+        return super().forward(x)
+
+
 class Flat(nn.Flatten):
     """Make vectors of inputs, or raise where they are not as long as the next layer expects.
 

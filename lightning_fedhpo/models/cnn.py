@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Flat, ImageClassifier, check_image, convolution, hidden_layers
 
 
-class CNN(Classifier):
+class CNN(ImageClassifier):
     """Classify small images, FEMNIST's 62 classes of 1x28x28 unless told otherwise.
 
     Example:

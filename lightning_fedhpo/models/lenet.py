@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Classifier, Flat, check_image, convolution, hidden_layers
+from lightning_fedhpo.models.classifier import Flat, ImageClassifier, check_image, convolution, hidden_layers
 
 
-class LeNet(Classifier):
+class LeNet(ImageClassifier):
     """Classify small images, 1x28x28 or 3x32x32 for instance.
 
     Args:

@@ -26,6 +26,11 @@ class Characters(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         """Return logits of shape (texts, vocabulary), or (texts, vocabulary, length) after every character."""
+        if text.ndim != 2 or text.is_floating_point():
+            raise ValueError(
+                "LSTM takes texts, as batches of whole numbers of shape (examples, length), got one of shape "
+                f"{tuple(text.shape)} and type {text.dtype}: take data of your own, or Linear or MLP."
+            )
         states, _ = self.lstm(self.embedding(text))
         if not self._every:
             states = states[:, -1]

@@ -110,6 +110,10 @@ class Search(Callback):
                 f"sets all of it: {', '.join(self.space.client)}. Leave `per_client` out, or let the tuner set fewer."
             )
 
+    def fitting(self, rounds: int) -> dict[str, int]:
+        """Return settings with which the search takes at most so many rounds of the Trainer; none if nobody knows."""
+        return {}
+
     @property
     def client_names(self) -> list[str]:
         """The client hyperparameters that are drawn."""

@@ -69,6 +69,11 @@ class BayesianSearch(Search):
         self.rounds = -(-self.arms // self.parallel) * self.max_rounds  # batches of arms run in turn
         self.spends = self.arms * self.max_rounds
 
+    def fitting(self, rounds: int) -> dict[str, int]:
+        """Return settings with which as many batches of arms take at most so many rounds."""
+        longest = rounds * self.max_rounds // self.rounds
+        return {"max_rounds": longest, "budget": longest * self.arms} if longest else {}
+
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
         """Ask for the next arms once the present ones have had their rounds."""
         if any(arm.live for arm in arms):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_fedhpo.arguments import number, whole
+from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.scores import deciding, discounted, ranked, scored
 from lightning_fedhpo.searches.base import Search, check_arms
@@ -52,24 +52,35 @@ def rung_ends(budget: int, max_rounds: int, eta: int, eliminations: int) -> list
     >>> rung_ends(4000, 800, eta=3, eliminations=3), rung_ends(2000, 200, eta=3, eliminations=3)
     ([89, 177, 268, 800], [50, 100, 150, 200])
     """
-    # A round of rung r costs one for each of its eta**(R-r) arms, and saves the survivor one of its max_rounds.
-    costs = [eta ** (eliminations - rung) - 1 for rung in range(eliminations)]
+    costs = _costs(eta, eliminations)
     length, left = divmod(budget - max_rounds, sum(costs))
     ends, end = [], 0
     for cost in costs:
         extra, left = divmod(left, cost)
         end += length + extra
         ends.append(end)
-    ends.append(max_rounds)
-    if ends[0] < 1 or any(after <= before for before, after in zip(ends, ends[1:], strict=False)):
-        raise ValueError(
-            f"the rungs must end one after another, got {ends} for budget={budget}, max_rounds={max_rounds}, "
-            f"eta={eta}, eliminations={eliminations}: {eta**eliminations} arms at first and one arm to round "
-            f"{max_rounds} need a budget of at least {max_rounds + sum(costs)}, and this budget leaves the last arm "
-            f"alone at round {ends[-2]}, which must be before max_rounds. Change the budget, raise max_rounds, or take "
-            "fewer eliminations."
-        )
-    return ends
+    return [*ends, max_rounds]
+
+
+def equal_rungs(max_rounds: int, eta: int, eliminations: int) -> int:
+    """Return the budget with which all rungs have the same length, but for a longer last one where it is not whole.
+
+    >>> equal_rungs(200, eta=3, eliminations=3), equal_rungs(3, eta=3, eliminations=3)
+    (2000, 3)
+    """
+    return max_rounds + max_rounds // (eliminations + 1) * sum(_costs(eta, eliminations))
+
+
+def _costs(eta: int, eliminations: int) -> list[int]:
+    """Return the budget's rounds that one more round of each rung takes.
+
+    It costs one for each of the rung's arms, and saves the survivor one of its max_rounds.
+    """
+    return [eta ** (eliminations - rung) - 1 for rung in range(eliminations)]
+
+
+def _fits(ends: Sequence[int]) -> bool:
+    return ends[0] >= 1 and all(after > before for before, after in zip(ends, ends[1:], strict=False))
 
 
 class SuccessiveHalving(Search):
@@ -79,7 +90,8 @@ class SuccessiveHalving(Search):
         space: The hyperparameters that are drawn for every arm.
         eta: One of so many arms survives an elimination.
         eliminations: The number of eliminations.
-        budget: Rounds of single arms in all.
+        budget: Rounds of single arms in all; by default as many as rungs of equal length take, such as 2000 for 27 arms
+            and 200 rounds.
         max_rounds: Rounds of the survivor.
         discount: Weight of a round's score relative to the next one's at an elimination: 0 takes the last round alone,
             1 the mean since the last elimination.
@@ -98,21 +110,47 @@ class SuccessiveHalving(Search):
         space: SearchSpace,
         eta: int = 3,
         eliminations: int = 3,
-        budget: int = 4000,
+        budget: int | None = None,
         max_rounds: int = 800,
         discount: float = 0.0,
     ) -> None:
-        super().__init__(space, budget)
+        check_kinds(SuccessiveHalving, locals())
         self.eta = whole("eta", eta, low=2, why="with 1 no arm is ever eliminated")
         self.eliminations = whole("eliminations", eliminations, high=20)  # 2**20 is above MOST_ARMS
         self.max_rounds = self.rounds = whole("max_rounds", max_rounds)
         self.discount = number("discount", discount, 0, 1)
         self.starts: int = self.eta**self.eliminations
         check_arms(self.starts, eta=self.eta, eliminations=self.eliminations)
+        equal = equal_rungs(self.max_rounds, self.eta, self.eliminations)
+        super().__init__(space, equal if budget is None else budget)
         self.rungs = rung_ends(self.budget, self.max_rounds, self.eta, self.eliminations)
+        if not _fits(self.rungs):
+            raise ValueError(self._way_out())
         sizes = tuple(self.starts // self.eta**rung for rung in range(len(self.rungs)))
         self._bracket = Bracket(sizes, tuple(self.rungs))
         self.spends = self._bracket.cost
+
+    def fitting(self, rounds: int) -> dict[str, int]:
+        """Return settings with which the survivor takes at most so many rounds."""
+        budget = equal_rungs(rounds, self.eta, self.eliminations)
+        return {"max_rounds": rounds, "budget": budget} if rounds > self.eliminations else {}
+
+    def _way_out(self) -> str:
+        eta, eliminations, least = self.eta, self.eliminations, self.eliminations + 1
+        # A budget for rungs of equal length has so many rounds for each round of the survivor.
+        share = equal_rungs(least, eta, eliminations) / least
+        near = range(max(least, int(self.budget / share)), self.budget)[: 2 * least]
+        fits = [most for most in near if _fits(rung_ends(self.budget, most, eta, eliminations))]
+        ways = [{"max_rounds": fits[0]}] if fits else []
+        if self.max_rounds >= least:
+            ways.insert(0, {"budget": equal_rungs(self.max_rounds, eta, eliminations)})
+        told = (", ".join(f"{name}={value}" for name, value in way.items()) for way in ways or [self.fitting(least)])
+        return (
+            f"the rungs must end one after another, got {self.rungs} for budget={self.budget}, "
+            f"max_rounds={self.max_rounds}, eta={eta}, eliminations={eliminations}: {self.starts} arms take at least "
+            f"{least} rounds, one for each rung. Take {' or '.join(f'SuccessiveHalving({way})' for way in told)}, or "
+            "fewer eliminations."
+        )
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """Take out all but the best after a rung's last round."""

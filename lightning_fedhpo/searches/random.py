@@ -18,7 +18,7 @@ class RandomSearch(Search):
 
     Args:
         space: The hyperparameters that are drawn for every arm.
-        budget: Rounds of single arms in all.
+        budget: Rounds of single arms in all; None gives ten arms.
         max_rounds: Rounds of each arm.
         per_client: Draw the client part for every client of the federation.
 
@@ -31,11 +31,15 @@ class RandomSearch(Search):
 
     settings = ("max_rounds",)
 
-    def __init__(self, space: SearchSpace, budget: int, max_rounds: int, per_client: bool = False) -> None:
-        super().__init__(space, budget, per_client)
+    def __init__(self, space: SearchSpace, budget: int | None, max_rounds: int, per_client: bool = False) -> None:
         self.max_rounds = self.rounds = whole("max_rounds", max_rounds)
+        super().__init__(space, 10 * self.max_rounds if budget is None else budget, per_client)
         self.arms = self.starts = arms_of(self.budget, self.max_rounds)
         self.spends = self.arms * self.max_rounds
+
+    def fitting(self, rounds: int) -> dict[str, int]:
+        """Return settings with which as many arms take at most so many rounds."""
+        return {"max_rounds": rounds, "budget": rounds * self.arms} if rounds > 0 else {}
 
     def done(self, arms: Sequence[Arm]) -> bool:
         """Whether the arms have had their rounds."""

@@ -18,6 +18,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.searches.base import NoSearch, Search
+from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.space.search_space import Part
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config, Suggestion
@@ -46,6 +47,13 @@ def federated_data(trainer: AnyTrainer) -> FederatedData:
         f"a federated run takes its clients from a FederatedData, got {got}: wrap the data set or the data module, "
         "as in `trainer.fit(model, datamodule=FederatedData(data, partition=Iid(100)))`."
     )
+
+
+def check_federation(wrong: WrongSettings, options: LoopOptions, data: FederatedData) -> None:
+    """Refuse clients that the federation cannot give."""
+    wrong.attempt(check_cohort, options.cohort, len(data))
+    wrong.attempt(options.clients.check, len(data))
+    wrong.attempt(check_tests, options.evaluate_at, options.evaluate_clients, data)
 
 
 def check_cohort(cohort: int, clients: int) -> None:

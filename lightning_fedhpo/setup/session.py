@@ -33,6 +33,7 @@ from lightning_fedhpo.setup import checks, schedule_lengths, trainer_checks
 from lightning_fedhpo.setup.options import LoopOptions
 from lightning_fedhpo.setup.prepare import prepare
 from lightning_fedhpo.setup.tuning_plan import TuningPlan
+from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import ClientResult, Config, Job, RunPlan
 
@@ -64,23 +65,22 @@ class Session:
         self.algorithm = options.algorithm
         self.prepared = self.in_round = self.aggregating = self.fitted = False
         self.saved: dict[str, Any] = {}
-        trainer_checks.check_trainer(trainer, options.monitor)
-        checks.check_module(module, options.monitor)
-        self.tuner: Tuner = trainer_checks.only(trainer, Tuner) or Untuned()
-        without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
-        self.search: Search = trainer_checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
-        if self.tuner.borrows_space:
-            self.tuner.use_space(self.search.space)
-        self.data = checks.federated_data(trainer)
-        checks.check_cohort(options.cohort, len(self.data))
-        options.clients.check(len(self.data))
-        checks.check_tests(options.evaluate_at, options.evaluate_clients, self.data)
-        self.algorithm.clients, self.algorithm.sizes = len(self.data), self.data.sizes("train")
-        split = server_split(options.server_data, self.data)
-        self.server = None if split is None or options.monitor is None else self._validation_on(split)
-        scores_clients = options.target != "server" or self.data.sizes("val").any()
-        self.monitor = options.monitor if scores_clients else None
-        self._check()
+        with WrongSettings() as wrong:
+            wrong.attempt(trainer_checks.check_trainer, trainer, options.monitor)
+            wrong.attempt(checks.check_module, module, options.monitor)
+            self.tuner: Tuner = trainer_checks.only(trainer, Tuner) or Untuned()
+            without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
+            self.search: Search = trainer_checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
+            if self.tuner.borrows_space:
+                self.tuner.use_space(self.search.space)
+            self.data = checks.federated_data(trainer)
+            checks.check_federation(wrong, options, self.data)
+            self.algorithm.clients, self.algorithm.sizes = len(self.data), self.data.sizes("train")
+            split = server_split(options.server_data, self.data)
+            self.server = None if split is None or options.monitor is None else self._validation_on(split)
+            scores_clients = options.target != "server" or self.data.sizes("val").any()
+            self.monitor = options.monitor if scores_clients else None
+            self._check(wrong)
         self.job_limit = int(trainer.fast_dev_run) or sys.maxsize
         self.tuner.plan(self._plan())
         needed = options.target == "global" or self.tuner.needs_before
@@ -90,17 +90,17 @@ class Session:
         spill = Spill(Path(trainer.default_root_dir), int(options.client_memory * 2**20))
         self.arms, self.records = Population(self.algorithm, options.sign, keeps_start, spill), Records(options)
 
-    def _check(self) -> None:
-        options, tuner, search = self.options, self.tuner, self.search
+    def _check(self, wrong: WrongSettings) -> None:
+        options, tuner, search, attempt = self.options, self.tuner, self.search, wrong.attempt
         server = tuner.server(0, options.seed)
-        checks.check_target(options.target, self.server is not None)
-        checks.check_noise(options, tuner)
-        checks.check_server(self.algorithm, server, tuner, search)
-        checks.check_spaces(tuner, search)
-        search.exclude_tuned(tuner.client_names, server, len(self.data))
-        checks.check_drawn(tuner, search)
-        trainer_checks.check_rounds(self.trainer, search, options.retrain or 0)
-        checks.check_scores(options.monitor, self.monitor, tuner, search)
+        attempt(checks.check_target, options.target, self.server is not None)
+        attempt(checks.check_noise, options, tuner)
+        attempt(checks.check_server, self.algorithm, server, tuner, search)
+        attempt(checks.check_spaces, tuner, search)
+        attempt(search.exclude_tuned, tuner.client_names, server, len(self.data))
+        attempt(checks.check_drawn, tuner, search)
+        attempt(trainer_checks.check_rounds, self.trainer, search, options.retrain or 0)
+        attempt(checks.check_scores, options.monitor, self.monitor, tuner, search)
         checks.say_undrawn(tuner, search)
 
     def _plan(self) -> RunPlan:

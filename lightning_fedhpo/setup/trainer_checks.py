@@ -65,9 +65,11 @@ def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
     rounds, name = search.rounds + retrain, type(search).__name__
     both = f"{search.rounds} rounds" + (f", and {retrain} more of `retrain`" if retrain else "")
     if limit is not None and 0 <= limit < rounds and not trainer.fast_dev_run:
+        shorter = ", ".join(f"{key}={value}" for key, value in search.fitting(limit - retrain).items())
         raise MisconfigurationException(
-            f"Trainer(max_epochs={limit}) is shorter than {name}, whose arms take {both}: set max_epochs={rounds} or "
-            "more (the search stops by itself), or make the search shorter."
+            f"Trainer(max_epochs={limit}) is shorter than {name}, whose arms take {both}: set "
+            f"Trainer(max_epochs={rounds}) or more and {name}(max_rounds={search.max_rounds}) (the search stops by "
+            f"itself), or make the search shorter{shorter and f', {name}({shorter})'}."
         )
     if trainer.min_epochs and trainer.min_epochs > rounds:
         raise MisconfigurationException(

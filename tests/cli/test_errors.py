@@ -28,8 +28,29 @@ def test_wrong_settings_need_no_traceback(tmp_path: Path) -> None:
 
 WRONG = {
     "algorithm.lr=0": ["fedhpo: algorithm: the server's `lr` must be above 0, got 0"],
-    "trainer.max_epochs=5": ["27 arms at first", "a budget of at least 41", "raise max_rounds"],
-    "search=hyperband trainer.max_epochs=100": ["whose arms take 240 rounds: set max_epochs=240 or more"],
+    "trainer.max_epochs=3": ["27 arms take at least 4 rounds", "Take trainer.max_epochs=4 search.budget=40, or fewer"],
+    "trainer.max_epochs=9 search.budget=40": ["Take search.budget=81 or trainer.max_epochs=4, or fewer"],
+    "trainer.max_epochs=8 fed.retrain=2": ["set trainer.max_epochs=10 or more and search.max_rounds=8 ", "budget=42."],
+    "search=hyperband trainer.max_epochs=100": [
+        "fedhpo: trainer.max_epochs=100 is shorter than Hyperband, whose arms take 240 rounds",
+        "set trainer.max_epochs=240",
+        "or make the search shorter, search.max_rounds=26.",  # three brackets; with 27 rounds there are four
+    ],
+    "seed=x algorithm.lr=0 tuner.configs=0 trainer.max_epochs=2 fed.cohort=9 evaluate.clients=9": [
+        "fedhpo: 6 settings are wrong:",
+        "\n- `seed` must be a whole number",
+        "\n- algorithm: the server's `lr` must be above 0",
+        "\n- search: the rungs must end one after another",
+        "\n- tuner: `configs` must be at least 1",
+        "\n- `cohort` is 9",
+        "\n- `evaluate.clients` must be from 1 to 8",
+    ],
+    "fed.cohort=9 +trainer.overfit_batches=2 trainer.max_epochs=8 fed.retrain=2": [
+        "fedhpo: 3 settings are wrong:",
+        "\n  - overfit_batches=2",
+        "\n- `cohort` is 9",
+        "is shorter than SuccessiveHalving",
+    ],
     "tuner=fedx": ["Could not find 'tuner/fedx'", "fedex", "multiplicative"],
     "space/client=[sgdd]": ["Could not load 'space/client/sgdd'"],
     "tuner.confgs=3": ["Key 'confgs' is not in struct", "full_key: tuner.confgs"],
@@ -51,6 +72,8 @@ WRONG = {
     "fed.evaluate_clients=9": ["fedhpo: `evaluate_clients` must be from 1 to 8, the clients with examples; got 9"],
     "tuner=null": ["fedhpo: `tuner` must be the name of an option, got null: `fedhpo --help` lists them, none"],
     "model.classes=2": ["fedhpo: client ", " failed before the first round", "Target 2 is out of bounds"],
+    "model=lenet": ["LeNet takes images here", "got one of shape (", "synthetic_images"],
+    "model=lstm": ["LSTM takes texts", "torch.float32"],
     "fed.log_arms=some": ["fed: `log_arms` must be a whole number or 'all', got 'some'"],
 }
 NO_CHECKPOINTS = {
@@ -79,6 +102,12 @@ def few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 @pytest.mark.parametrize("command", WRONG)
 def test_wrong_settings_are_answered_in_a_few_lines(few_lines: Callable[..., None], command: str) -> None:
     few_lines(command.split(), *WRONG[command])
+
+
+@pytest.mark.parametrize("more", ["trainer.max_epochs=10 search.max_rounds=8", "search.max_rounds=6 search.budget=42"])
+def test_what_is_advised_for_a_retraining_works(tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert answer("trainer.max_epochs=8", "fed.retrain=2", *more.split()) == (None, "")
 
 
 def test_checkpoints_that_do_not_load_are_refused(whole: Whole, few_lines: Callable[..., None], tmp_path: Path) -> None:

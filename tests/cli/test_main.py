@@ -22,9 +22,10 @@ from tests.runs import (  # noqa: F401 - the fixture is used unasked
     SEARCHED,
     Whole,
     composed,
-    fedhpo,
+    process,
     quiet_surroundings,
     rows,
+    small,
 )
 
 # A run goes on in a folder of its own, and Lightning says what that means for its choice of the best checkpoint.
@@ -225,11 +226,28 @@ def test_what_fixed_sets_is_pinned_and_the_search_draws_the_rest(tmp_path: Path)
         assert {name: float(row[name]) for name in drawn} == {name: float(value) for name, value in drawn.items()}
 
 
+CHATTY = """
+import warnings
+from lightning.pytorch import Callback
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
+
+class Chatty(Callback):
+    def on_fit_start(self, trainer, module):
+        warnings.warn("`isinstance(treespec, LeafSpec)` is deprecated, use another", FutureWarning)
+        rank_zero_info("Tip: For seamless cloud logging, try installing another package")
+"""
+
+
 def test_one_process_writes_its_files_whatever_number_a_launcher_gave_it(tmp_path: Path) -> None:
     number = {"SLURM_PROCID": "1", "NODE_RANK": "1"}
-    done = fedhpo(*PLAIN, "logger=none", f"hydra.run.dir={tmp_path / 'run'}", cwd=tmp_path, **number)
+    (tmp_path / "chatty.py").write_text(CHATTY)
+    run = [*PLAIN, "logger=none", f"hydra.run.dir={tmp_path / 'run'}", "+callbacks.own._target_=chatty.Chatty"]
+    done = process(
+        "-W", "default::FutureWarning", "-m", "lightning_fedhpo.cli.main", *small(run), cwd=tmp_path, **number
+    )
     assert done.returncode == 0, done.stderr
     assert "executor: jobs run one after another" in done.stdout and "Everything is in" in done.stdout
+    assert "LeafSpec" not in done.stderr and "Tip" not in done.stderr + done.stdout, "what others say is not ours"
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"config.yaml", "history.csv", "jobs.csv", "summary.json"} <= left
 

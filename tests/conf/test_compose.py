@@ -89,6 +89,12 @@ def test_the_default_is_fedex_in_successive_halving(whole):
         assert build(cfg, "search", space=build(cfg, "space")).rounds <= cfg.trainer.max_epochs
 
 
+@pytest.mark.parametrize("option", ["halving", "random"])
+def test_the_default_budget_follows_the_rounds(whole, option: str):
+    search, _ = searching(whole("trainer.max_epochs=20", f"search={option}"))
+    assert (search.rounds, search.budget, search.spends) == (20, 200, 200)
+
+
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # in MLflow's own queries
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch):

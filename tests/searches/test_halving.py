@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import pytest
 
@@ -45,17 +46,35 @@ def test_rungs_against_all_there_are(eta: int, eliminations: int, budget: int, r
     assert (cost(ours, eta), lengths) == best
 
 
+@pytest.mark.parametrize("eliminations", [1, 2, 3])
+def test_by_default_rungs_have_the_same_length(eliminations: int) -> None:
+    for rounds in range(eliminations + 1, 60):
+        search = SuccessiveHalving(SPACE, eliminations=eliminations, max_rounds=rounds)
+        length = rounds // (eliminations + 1)
+        assert search.rungs == [*(length * rung for rung in range(1, eliminations + 1)), rounds]
+        assert search.budget == search.spends == cost(search.rungs, 3)
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"budget": 100, "max_rounds": 90}, "rungs must end one after another, .* budget of at least 126"),
-        ({"budget": 10, "max_rounds": 20, "eliminations": 1}, "budget=10, max_rounds=20, eta=3, eliminations=1"),
-        ({"budget": 10_000, "max_rounds": 50}, "leaves the last arm alone at round"),
+        {"budget": 100, "max_rounds": 90},
+        {"budget": 10, "max_rounds": 20, "eliminations": 1},
+        {"budget": 10_000, "max_rounds": 50},
+        {"budget": 3, "max_rounds": 3},
+        {"max_rounds": 3},
+        {"budget": 1000, "max_rounds": 7, "eta": 2, "eliminations": 5},
     ],
 )
-def test_bad_input(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_where_rungs_do_not_fit_the_message_has_settings_that_do(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="rungs must end one after another") as told:
         SuccessiveHalving(SPACE, **options)  # type: ignore[arg-type]
+    ways = re.findall(r"SuccessiveHalving\((.*?)\)", str(told.value))
+    assert ways
+    for way in ways:
+        advised = {name: int(value) for name, value in (one.split("=") for one in way.split(", "))}
+        search = SuccessiveHalving(SPACE, **{**options, **advised})  # type: ignore[arg-type]
+        assert [0, *search.rungs] == sorted({0, *search.rungs})
 
 
 def run(discount: float) -> tuple[FederatedLoop, SuccessiveHalving]:
