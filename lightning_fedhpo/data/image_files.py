@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
-import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -34,7 +33,7 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
     Compressed images are decoded to 1 channel, grey, or to 3.
     """
     path = Path(path)
-    try:
+    with readable(f"the {split} part of {path}"):
         if path.is_file() and path.suffix == ".npz":
             return _read_npz(path, split, channels)
         held = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
@@ -44,14 +43,22 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
             return _read_cifar_binary(path, split)
         if "train" in held:
             return _read_image_folder(path, split, channels)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"the {split} part of {path} is damaged or of another format: {error}.") from error
     raise FileNotFoundError(
         "`path` must be an .npz file, or a folder with train-images-idx3-ubyte (.gz or not), with data_batch_1.bin, or "
         f"with train/<class>/; {path} is none of these" + ("." if path.exists() else ": it does not exist.")
     )
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Say of a file that cannot be read which it is: what a damaged one raises depends on the byte."""
+    try:
+        yield
+    except (FileNotFoundError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        reason = str(error).removesuffix(".") or type(error).__name__
+        raise ValueError(f"{what} is damaged or of another format: {reason}. Get the file anew.") from error
 
 
 def find(folder: Path, names: Sequence[str]) -> Path:
@@ -89,6 +96,9 @@ def _read_idx_images(folder: Path, split: str) -> Labelled:
 def _read_cifar_binary(folder: Path, split: str) -> Labelled:
     """Read a part of CIFAR-10's binary version (Krizhevsky, "Learning Multiple Layers of Features ...", 2009)."""
     batches = [np.fromfile(folder / name, np.uint8).reshape(-1, RECORD) for name in CIFAR[split]]
+    for name, batch in zip(CIFAR[split], batches, strict=True):
+        if not len(batch):
+            raise ValueError(f"{name} is empty")
     records = np.concatenate(batches)
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
 
@@ -128,5 +138,9 @@ def _decode(file: Path | IO[bytes], channels: int) -> NDArray[Any]:
     except ImportError as error:
         way_out = "pip install 'lightning-fedhpo[data]', or choose files that hold the pixels as they are"
         raise ModuleNotFoundError(f"compressed images need Pillow: {way_out}.") from error
-    with Image.open(file) as image:
-        return np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    try:
+        with Image.open(file) as image:
+            return np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        name = f"{file.name}: " if isinstance(file, Path) else ""
+        raise ValueError(f"{name}{error}") from error

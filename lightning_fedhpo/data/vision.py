@@ -7,6 +7,7 @@ partition deals out.
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from lightning_fedhpo.data.datamodule import TrainAndTest
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
-from lightning_fedhpo.data.image_files import find, read_idx, read_image_files
+from lightning_fedhpo.data.image_files import find, read_idx, read_image_files, readable
 from lightning_fedhpo.data.partition import Natural, Partition
 
 CLASSES = set(range(10))
@@ -48,12 +49,19 @@ def femnist(
     """
     check_kinds(femnist, locals())  # before the file is read, which takes a while
     check_seed(seed)
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise FileNotFoundError(f"`path` must be an .npz file with x, y and writer; there is no file at {path}.")
-    with np.load(path) as file:
-        if not {"x", "y", "writer"} <= set(file.files):
-            raise ValueError(f"{path} must hold the arrays x, y and writer, it has {', '.join(file.files)}.")
-        x, y, writer = file["x"], file["y"], file["writer"]
+    with readable(str(path)), open(path, "rb") as raw, np.load(raw) as file:
+        held = {name: file[name] for name in file.files if name in ("x", "y", "writer")}
+    if len(held) < 3:
+        raise ValueError(f"{path} must hold the arrays x, y and writer, it has {', '.join(held) or 'none of them'}.")
+    x, y, writer = held["x"], held["y"], held["writer"]
+    kinds = x.dtype == np.uint8 and x.ndim == 3 and y.dtype.kind in "iu" and writer.ndim == 1
+    if not kinds or y.shape != writer.shape or len(x) != len(y) or not set(np.unique(y)) <= set(range(62)):
+        found = ", ".join(f"{name} of {array.dtype} and shape {array.shape}" for name, array in held.items())
+        raise ValueError(
+            f"{path} must hold images of bytes, a label from 0 to 61 and a writer for each; it has {found}."
+        )
     images = torch.from_numpy(np.ascontiguousarray(x)).unsqueeze(1).float().div_(255.0)
     if invert:
         images = 1.0 - images
@@ -168,7 +176,8 @@ def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | No
     if path is None:
         raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
     file, labels = find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
-    table = read_idx(file)
+    with readable(str(file)):
+        table = read_idx(file)
     if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels):
         raise ValueError(
             f"{file.name} must have a row for each training digit with its label first and its writer third, it has "

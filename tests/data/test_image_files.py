@@ -104,7 +104,16 @@ def truncated(path: Path) -> None:
         (lambda path: truncated(write_batches(path, 5) / "data_batch_3.bin"), ValueError, "reshape"),
         (lambda path: (write_batches(path) / "data_batch_3.bin").unlink(), FileNotFoundError, "data_batch_3.bin"),
         (lambda path: [save(path / f"train/a/{n}.png", digits(1, n)[0][0]) for n in (8, 9)], ValueError, "same shape"),
-        (lambda path: truncated(save(path / "train/a/0.png", digits(1)[0][0])), ValueError, "0.png|truncated"),
+        (
+            lambda path: truncated(save(path / "train/a/0.png", digits(1)[0][0])),
+            ValueError,
+            "0.png: image file is truncated",
+        ),
+        (
+            lambda path: (write_batches(path, 5) / "data_batch_3.bin").write_bytes(b""),
+            ValueError,
+            "batch_3.bin is empty",
+        ),
         (lambda path: (path / "train/a").mkdir(parents=True), ValueError, "damaged or of another format"),
     ],
 )

@@ -64,6 +64,24 @@ def test_writers_of_femnist_are_clients(tmp_path: Path):
         femnist(tmp_path / "none.npz")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.array([0, 1, 2, 62])}, "a label from 0 to 61 and a writer for each; it has .*y of int64"),
+        ({"x": np.zeros((3, 28, 28), np.uint8)}, r"x of uint8 and shape \(3, 28, 28\)"),
+        ({"x": np.zeros((4, 28, 28))}, "images of bytes"),
+        (b"half a file", "set.npz is damaged or of another format"),
+    ],
+)
+def test_a_file_of_characters_that_is_none_is_refused(tmp_path: Path, change: Any, message: str):
+    arrays = {"x": np.zeros((4, 28, 28), np.uint8), "y": np.arange(4), "writer": np.array(["a", "b", "a", "b"])}
+    np.savez(tmp_path / "set.npz", **(arrays | change if isinstance(change, dict) else arrays))
+    if isinstance(change, bytes):
+        (tmp_path / "set.npz").write_bytes((tmp_path / "set.npz").read_bytes()[:999])
+    with pytest.raises(ValueError, match=message):
+        femnist(tmp_path / "set.npz")
+
+
 def test_by_writer(tmp_path: Path):
     write_idx(tmp_path, train=60, test=21)
     writers = np.random.default_rng(0).permutation([7] * 20 + [3] * 20 + [5] * 18 + [9] * 2).tolist()
