@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.chart import COLOURS, Chart, Line, Points
 from lightning_fedhpo.plots.matplotlib_axes import draw, pyplot
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
@@ -68,7 +68,7 @@ def errors(rows: Sequence[Row], method: str, level: Level, metric: str) -> list[
 
 
 def tables(rows: Sequence[Row], metric: str) -> str:
-    """Return the Markdown table of errors with ranks, and that of leads over random search paired by seed."""
+    """Return the Markdown table of errors with ranks, and that of leads over random search, with 95 % intervals."""
     first = ["", *METHODS.values()]
     second = ["", *(f"{name}'s lead" for name in list(METHODS.values())[1:])]
     lines = [first, ["---"] * len(first)]
@@ -79,7 +79,7 @@ def tables(rows: Sequence[Row], metric: str) -> str:
         cells = [f"{fmean(e):.1f} ± {stdev(e):.1f} ({1 + order.index(m)})" for m, e in found.items()]
         lines.append([name, *cells])
         pairs = [[a - b for a, b in zip(found["random"], found[m], strict=True)] for m in list(METHODS)[1:]]
-        leads.append([name, *(f"{fmean(p):+.1f} ± {stdev(p) / math.sqrt(len(p)):.1f}" for p in pairs)])
+        leads.append([name, *(f"{m:+.1f} [{m - half:.1f}, {m + half:.1f}]" for m, half in map(interval, pairs))])
     return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in one) for one in (lines, leads))
 
 
