@@ -6,7 +6,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,9 @@ def fault(path: Path) -> str | None:
         return "may not be read"
     with path.open("rb") as file:
         start = file.read(4)
-    if not zipfile.is_zipfile(path):
-        return {b"": "is empty", b"PK\3\4": "is cut off"}.get(start, "is no checkpoint")
+    with suppress(zipfile.BadZipFile):
+        if not zipfile.is_zipfile(path):
+            return {b"": "is empty", b"PK\3\4": "is cut off"}.get(start, "is no checkpoint")
     if not digest.is_whole(path):
         return "is damaged"
     with zipfile.ZipFile(path) as archive:
