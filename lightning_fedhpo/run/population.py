@@ -83,10 +83,29 @@ class Population(Sequence[Arm]):
         return {"arms": [arm.state_dict() for arm in self._arms], "weights": list(weights), "buffers": list(buffers)}
 
     def load_state_dict(self, saved: Mapping[str, Any], state: ModuleState) -> None:
-        """Make the arms of a checkpoint, of the same model and algorithm."""
+        """Make the arms of a checkpoint of the same model, by an algorithm that keeps the same states."""
         self.begin_from(state)
+        self._check_kept(saved)
         self._arms = []
         for kept in saved["arms"]:
             self.add(kept["server"], {}).load_state_dict(kept)
         if self._keeps_start:
             self._start = list(saved["weights"]), list(saved["buffers"])
+
+    def _check_kept(self, saved: Mapping[str, Any]) -> None:
+        """Refuse the states of another method, which ``on_difference="warn"`` lets come as far as this."""
+        here, name = Arm(0, self._algorithm, {}, *self._start), type(self._algorithm).__name__
+        lines = {}
+        for arm in saved["arms"]:
+            kept = arm.get("server_state", here.server_state)  # an arm that was taken out has none
+            lines |= dict.fromkeys(f"{name} keeps {part!r} on the server" for part in here.server_state.keys() - kept)
+            if (there := arm["server"]).keys() != here.server.keys():
+                lines[f"the server has {', '.join(there)} there, {', '.join(here.server)} here"] = None
+        if self._keeps_start and not saved["weights"]:
+            lines["arms are started later, from initial weights that it does not have"] = None
+        if lines:
+            raise ValueError(
+                f"the checkpoint does not have the states that this run needs: {'; '.join(lines)}. "
+                "FederatedLoop(on_difference='warn') goes on where states are the same: resume with the checkpoint's "
+                "own method, or start anew without it."
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,18 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_fedhpo import FederatedLoop, FedEx, FedProx, Fixed, Float, Iid, RandomSearch, SearchSpace
+from lightning_fedhpo import (
+    FederatedLoop,
+    FedEx,
+    FedOpt,
+    FedProx,
+    Fixed,
+    Float,
+    Iid,
+    RandomSearch,
+    Scaffold,
+    SearchSpace,
+)
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
 from tests.fits import fit
@@ -101,6 +112,23 @@ def test_a_checkpoint_of_another_module_is_refused(module: Any, message: str, sa
     other = module()
     with refused(saved, other, rf"of another module than this .*{message}"):
         fit(3, module=other, path=saved)
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint belongs to another run")
+@pytest.mark.parametrize(
+    ("callbacks", "options", "message"),
+    [
+        ((), {"algorithm": Scaffold()}, "Scaffold keeps 'control' on the server"),
+        ((), {"algorithm": FedOpt("adam")}, "the server has lr, momentum, decay there, lr, beta1, beta2, .* here"),
+        ((), {"retrain": 1}, "arms are started later, from initial weights that it does not have"),
+        ((FedEx(SearchSpace(client={"lr": Float(0.1, 0.2)}), configs=2),), {}, None),
+    ],
+)
+def test_going_on_all_the_same_ends_where_states_differ(
+    callbacks: Any, options: Any, message: str | None, saved: Path
+) -> None:
+    with nullcontext() if message is None else pytest.raises(ValueError, match=message):
+        fit(3, *callbacks, path=saved, on_difference="warn", **options)
 
 
 def test_a_checkpoint_of_a_plain_lightning_run_is_refused(tmp_path: Path) -> None:
