@@ -29,7 +29,7 @@ from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.cli.resume import FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
+from lightning_fedhpo.cli.resume import CONFIG, FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.files.table import Table
@@ -45,7 +45,6 @@ from lightning_fedhpo.setup.trainer_checks import check_trainer
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
 
-CONFIG = "config.yaml"
 GROUPS = ("algorithm", "data", "executor", "logger", "model", "search", "space", "trainer", "tuner")
 
 
@@ -132,7 +131,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         speaks = first or isinstance(error, processes.LostProcessError)
         resumes = fed.arms and not isinstance(error, DivergedError)  # a resumed run would diverge again
         if speaks and (resumes or not isinstance(error, Exception)):  # Ctrl-C is no Exception
-            print(how_to_resume(build.checkpoint_folder(cfg, folder)))
+            print(how_to_resume(build.checkpoint_folder(cfg, folder), folder))
         raise
     finally:
         for logger in loggers:

@@ -15,16 +15,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo.cli.trust import check_trusted
-from lightning_fedhpo.run.checkpoint_file import SUFFIX, newest
+from lightning_fedhpo.run.checkpoint_file import SUFFIX, fault, newest
 
 RUN = Path(".hydra") / "hydra.yaml"
 SWEEP = Path("multirun.yaml")
 """Where Hydra writes down how a run and a sweep began, below their folders."""
-SUMMARY, FAILED = "summary.json", "failed.txt"
-"""What a run that is finished has, and one that failed."""
+CONFIG, SUMMARY, FAILED = "config.yaml", "summary.json", "failed.txt"
+"""What every run has that has begun, one that is finished, and one that failed."""
+NOT_OURS = "was not written by a federated run that can go on here"
 _FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
 _OF_ONE_CALL = {"ckpt_path", "resume", "trust", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
 
@@ -45,7 +47,7 @@ def complete(arguments: Sequence[str]) -> list[str]:
     folder, record = _begun(given, several)
     if folder is None or not record.is_file():
         return list(arguments)
-    hydra = OmegaConf.load(record).hydra
+    hydra = recorded(record)
     begun = arguments_of(hydra)
     if _value(given.get("trust", "trust=false")) is not True:
         began = OmegaConf.to_container(hydra.runtime, resolve=False)  # an interpolation could name the present folder
@@ -72,6 +74,24 @@ def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
     else:
         folder = None
     return folder, (folder or Path()) / (SWEEP if several else RUN)
+
+
+def recorded(record: Path) -> Any:
+    """Return what Hydra has written down of how a run or a sweep began, or raise if that cannot be read."""
+    try:
+        hydra = OmegaConf.load(record).hydra
+        OmegaConf.to_container(hydra.runtime, resolve=False)["cwd"]  # type: ignore[call-overload, index]  # a section
+        arguments_of(hydra)
+    except Exception as error:  # whatever a reader makes of a file that is cut off, or of others
+        raise ValueError(
+            f"{record}, where Hydra wrote down how the run began, cannot be read ({_reason(error)}): bring it back, "
+            f"or remove it and type the run's settings, with its folder. {CONFIG} in that folder has them."
+        ) from error
+    return hydra
+
+
+def _reason(error: BaseException) -> str:
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def run_of(checkpoint: Path) -> Path | None:
@@ -158,7 +178,7 @@ def check_resumed(config: DictConfig, name: str) -> None:
         raise ValueError("`resume=true` needs Hydra's basic sweeper: the runs of others differ from call to call.")
     record = folder / _FOLDERS[name]
     if record.is_file():
-        there, here = (lasting(one.overrides.task) for one in (OmegaConf.load(record).hydra, hydra))
+        there, here = (lasting(one.overrides.task) for one in (recorded(record), hydra))
         if there != here:
             differ = f"there {_told(there, here)}, here {_told(here, there)}"
             raise ValueError(
@@ -179,20 +199,46 @@ def _told(overrides: Sequence[str], others: Sequence[str]) -> str:
 def finished(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run that is over; None if it is not."""
     path = folder / SUMMARY
-    return json.loads(path.read_text()) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        summary["score"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}, which a run has that is finished, cannot be read ({_reason(error)}): bring it back, or remove "
+            "it, and `resume=true` goes on from the newest checkpoint."
+        ) from error
+    return summary
 
 
 def from_newest(cfg: DictConfig, folder: Path) -> DictConfig:
-    """Return a configuration that goes on from the newest checkpoint of a folder, if there is one."""
-    path = newest(folder.glob(f"*{SUFFIX}"), cfg.folder) if cfg.ckpt_path is None else None
+    """Return a configuration that goes on from the newest checkpoint of a folder, and warn where that is not the last.
+
+    Where there is none, the run begins anew, and a warning says so if it had begun.
+    """
+    if cfg.ckpt_path is not None:
+        return cfg
+    files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    path = newest(files, cfg.folder)
+    skipped = files if path is None else files[: files.index(path)]
+    faults = "; ".join(f"{file.name} {fault(file) or NOT_OURS}" for file in skipped)
+    if path is None and (Path(cfg.folder) / CONFIG).is_file():
+        what = f"none of its checkpoints can be resumed from ({faults})" if files else "it has no checkpoint"
+        rank_zero_warn(f"resume=true begins {cfg.folder} anew, at round 1: {what}.")
+    elif skipped:
+        rank_zero_warn(f"resume=true goes on from {path}: {faults}.")
     return cfg if path is None else cast(DictConfig, OmegaConf.merge(cfg, {"ckpt_path": str(path)}))
 
 
-def how_to_resume(folder: Path, arguments: Sequence[str] | None = None) -> str:
-    """Return the command that goes on from the newest checkpoint of a folder that loads, or with the whole sweep."""
+def how_to_resume(folder: Path, root: Path, arguments: Sequence[str] | None = None) -> str:
+    """Return the command that goes on from the newest checkpoint of a folder that loads, or with the whole sweep.
+
+    `root` is the run's folder.
+    """
     own = present_arguments() if arguments is None else arguments
     if "-m" not in own:
-        path = newest(folder.glob(f"*{SUFFIX}"))
+        path = newest(folder.glob(f"*{SUFFIX}"), root)
         if path is None:
             return "\nInterrupted before there was anything to resume from."
         own = [*_unknown(own, run_of(path)), f"ckpt_path={quoted(path)}"]
@@ -203,5 +249,8 @@ def _unknown(arguments: Sequence[str], run: Path | None) -> list[str]:
     """Return the arguments that do not stand in a run's own settings."""
     if run is None:
         return list(arguments)
-    known = [*arguments_of(OmegaConf.load(run / RUN).hydra), f"hydra.run.dir={quoted(run)}"]
+    try:
+        known = [*arguments_of(recorded(run / RUN)), f"hydra.run.dir={quoted(run)}"]
+    except ValueError:
+        known = []
     return [one for one in arguments if one not in known]

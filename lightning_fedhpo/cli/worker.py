@@ -52,8 +52,8 @@ def work(config: str, arguments: Sequence[str], parent: int) -> None:
             if os.getppid() == parent:  # it tells what happened
                 sys.exit(1)
             message = f"fedhpo: {error}"
-    checkpoints = build.checkpoint_folder(cfg, Path(cfg.folder).absolute())
-    print(message, how_to_resume(checkpoints, arguments), sep="\n", file=sys.stderr)
+    folder = Path(cfg.folder).absolute()
+    print(message, how_to_resume(build.checkpoint_folder(cfg, folder), folder, arguments), sep="\n", file=sys.stderr)
     sys.exit(1)
 
 

@@ -95,7 +95,7 @@ class Population(Sequence[Arm]):
     def _check_kept(self, saved: Mapping[str, Any]) -> None:
         """Refuse the states of another method, which ``on_difference="warn"`` lets come as far as this."""
         here, name = Arm(0, self._algorithm, {}, *self._start), type(self._algorithm).__name__
-        lines = {}
+        lines: dict[str, None] = {}
         for arm in saved["arms"]:
             kept = arm.get("server_state", here.server_state)  # an arm that was taken out has none
             lines |= dict.fromkeys(f"{name} keeps {part!r} on the server" for part in here.server_state.keys() - kept)

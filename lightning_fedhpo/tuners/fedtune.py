@@ -255,6 +255,12 @@ class FedTune(Tuner):
         """Take the state back."""
         saved = state_dict["arms"].items()
         self._arms = {int(index): FedTuneState.from_state(state, self._empty_buffer()) for index, state in saved}
+        here = self._clients, len(self._candidates)
+        for clients, candidates in {one.logits.shape for one in self._arms.values()} - {here}:
+            raise ValueError(
+                f"the checkpoint's FedTune decides for {clients} clients among {candidates} candidates, this one for "
+                f"{here[0]} among {here[1]}: resume with the same federation and space, or start anew."
+            )
 
     def _state(self, arm: Arm) -> FedTuneState:
         if arm.index not in self._arms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lightning_fedhpo.cli.compare import main as compare
+from lightning_fedhpo.cli.resume import from_newest
 from tests.runs import PLAIN, SMALL, call, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 TYPED = [*SMALL, *PLAIN, "executor=sequential", "logger=none", "report=false"]
@@ -153,3 +155,53 @@ def test_a_folder_that_others_have_written_is_data(tmp_path: Path, trick: str, m
             assert code == 1 and shown in told and "trust=true" in told, told
             assert ("imports modules from " + str(theirs) in told) == (began == str(theirs))
     assert not (theirs / "ran").exists() and Path.cwd() == tmp_path
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def test_a_resume_says_where_it_begins_if_not_at_the_last_checkpoint(project: Path) -> None:
+    assert call("hydra.run.dir=run", *TYPED) == (None, "")
+    run, cfg = project / "run", OmegaConf.create({"ckpt_path": None, "folder": str(project / "run")})
+    best, last = (run / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
+
+    def found() -> tuple[str | None, list[str]]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            return from_newest(cfg, run / "checkpoints").ckpt_path, [str(one.message) for one in told]
+
+    assert found() == (str(last), [])
+    _cut(last)
+    assert found() == (str(best), [f"resume=true goes on from {best}: last.ckpt is cut off."])
+    _cut(best)
+    anew = f"resume=true begins {run} anew, at round 1: "
+    faults = "best.ckpt is cut off; last.ckpt is cut off"
+    assert found() == (None, [f"{anew}none of its checkpoints can be resumed from ({faults})."])
+    best.unlink()
+    last.unlink()
+    assert found() == (None, [f"{anew}it has no checkpoint."])
+    (run / "config.yaml").unlink()
+    assert found() == (None, []), "it had not begun"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.json", b'{"score": 0.1, "ledg'),
+        ("summary.json", b"[]"),
+        ("summary.json", b"\xff\xfe"),
+        (".hydra/hydra.yaml", b"hydra:\n  run: [\n"),
+        (".hydra/hydra.yaml", b"hydra:\n  run: 1\n"),
+        (".hydra/hydra.yaml", b""),
+        (".hydra/hydra.yaml", b"\xff\xfe\x00"),
+    ],
+)
+def test_a_damaged_record_of_a_run_is_one_sentence(name: str, content: bytes, project: Path) -> None:
+    (project / "run" / ".hydra").mkdir(parents=True)
+    (project / "run" / name).write_bytes(content)
+    code, said = call("hydra.run.dir=run", "resume=true", *TYPED)
+    assert code == 1 and said.count("fedhpo: ") == 1 and "Traceback" not in said, said
+    assert str(project / "run" / name) in said and "cannot be read" in said and "bring it back, or remove it" in said
+    (project / "run" / name).unlink()
+    assert call("hydra.run.dir=run", "resume=true", *TYPED)[0] is None, "the way out is one"

@@ -15,10 +15,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo import (
+    Choice,
     FederatedLoop,
     FedEx,
     FedOpt,
     FedProx,
+    FedTune,
     Fixed,
     Float,
     Iid,
@@ -129,6 +131,18 @@ def test_going_on_all_the_same_ends_where_states_differ(
 ) -> None:
     with nullcontext() if message is None else pytest.raises(ValueError, match=message):
         fit(3, *callbacks, path=saved, on_difference="warn", **options)
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint belongs to another run")
+def test_fedtune_goes_on_with_its_own_candidates_alone(tmp_path: Path) -> None:
+    def run(rates: list[float], path: Path | None = None) -> Any:
+        tuner = FedTune(SearchSpace(client={"lr": Choice(rates)}), buffer="shared")
+        options = {"cohort": 8, "server_data": toy_tensors(30), "on_difference": "warn"}
+        return fit(2, tuner, module=ToyModule(), path=path, **options)[1]
+
+    run([0.1, 0.2]).save_checkpoint(tmp_path / "two.ckpt")
+    with pytest.raises(ValueError, match="for 8 clients among 2 candidates, this one for 8 among 3: resume with"):
+        run([0.1, 0.2, 0.3], tmp_path / "two.ckpt")
 
 
 def test_a_checkpoint_of_a_plain_lightning_run_is_refused(tmp_path: Path) -> None:
