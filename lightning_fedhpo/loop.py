@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
-from lightning_fedhpo import machine, processes, seeding
+from lightning_fedhpo import machine, processes
 from lightning_fedhpo.algorithms import Algorithm, FedAvg
-from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.executors.settings import Setting
 from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
 from lightning_fedhpo.run import divergence, identity, result_text, unscored
-from lightning_fedhpo.run.evaluation import Evaluation, evaluate, online_test
-from lightning_fedhpo.run.result import Result, clients_of, result_of
-from lightning_fedhpo.setup import checks
-from lightning_fedhpo.setup.options import LoopOptions
+from lightning_fedhpo.run.evaluation import Evaluation, evaluate
+from lightning_fedhpo.run.options import LoopOptions
+from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.round import Round
+from lightning_fedhpo.setup import checks, schedule_lengths
 from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tracking.round_figures import round_figures
 from lightning_fedhpo.tracking.run_log import RunLog, log_settings
-from lightning_fedhpo.types import ClientResult, Job, RoundContext, plain
 
 
 class FederatedLoop(RunHooks):
@@ -118,116 +115,43 @@ class FederatedLoop(RunHooks):
 
     # ------------------------------------------------------------------ the round
 
-    def begin_round(self, number: int) -> Sequence[Job]:
-        """Draw every live arm's cohort and let the tuner choose each client's configuration."""
-        session, arms = self.session, self.session.arms
-        self._context = RoundContext(number, self.seed, session.needs_before, self.options.sign)
-        self._jobs: list[Job] = []
-        session.in_round = True
-        if self.retrain and arms.retrained is None and session.search.done(arms):
-            arms.retrain_best(session.chosen(arms.best), clients_of(arms.best, session.tuner))
-        elif arms.retrained is None:
-            session.start_arms(session.search.begin(arms, self._context))
-        for arm in arms.live:
-            if arm.index not in session.records.rows:  # else a checkpoint from inside the round had it done already
-                arm.discard()
-                self._jobs += self._jobs_of(arm)
-        return self._jobs
-
-    def _jobs_of(self, arm: Arm) -> list[Job]:
-        session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
-        cohort = [client for client in session.cohort_of(arm, number) for _ in range(tuner.repeats)]
-        suggestions = tuner.suggest(arm, cohort, self._context)
-        checks.check_suggestions(tuner, suggestions, len(cohort))
-        jobs = [
-            Job(number, arm.index, client, arm.config_of(client) | plain(one.config), one.index, one.weight)
-            for client, one in zip(cohort, suggestions, strict=True)
-        ]
-        return session.with_fates(jobs)
-
-    def results(self) -> Generator[ClientResult]:
-        """Run the jobs, arm by arm.
-
-        A result goes into its arm's sums as it comes, and an arm is aggregated when its last result is in: memory
-        grows neither with the cohort nor, but for their weights, with the arms. If jobs of several arms are
-        computed together, or several processes share the round, no arm is aggregated before all jobs are done.
-        """
-        session, executor = self.session, self.session.executor
-        arms = {arm.index: arm for arm in session.arms.live}
-        whole = processes.world() > 1 or executor.aggregates_whole_rounds
-        left = Counter(job.arm for job in self._jobs)
-        waiting: dict[int, list[ClientResult]] = {i: [] for i in arms if i not in session.records.rows}
-        with seeding.preserved(), machine.threads(executor.threads):
-            heed = partial(private.heed_sigterm, session.trainer)
-            for result in processes.shared_round(self._jobs, arms, self._run_jobs, session.cost, heed):
-                index = result.job.arm
-                waiting[index].append(result)
-                left[index] -= 1
-                yield result
-                if not (whole or left[index]):
-                    self._aggregate(arms[index], waiting.pop(index))
-            for index, results in waiting.items():
-                self._aggregate(arms[index], results)
-
-    def _run_jobs(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
-        """Run jobs, and let algorithm and tuner take each result while its tensors live."""
-        for result in self.session.executor.run(jobs, arms, self._context):
-            arm = arms[result.job.arm]
-            result = result if result.job.lost is None else replace(result, finite=False)
-            if result.finite:
-                self.algorithm.receive(arm, result)
-                received = self.session.tuner_of(arm).receive(arm, result)
-                result = result if received is None else replace(result, received=received)
-            yield result
-
-    def _aggregate(self, arm: Arm, results: Sequence[ClientResult]) -> None:
-        """Aggregate an arm whose results are all in, and let the tuner learn."""
-        session, tuner, number = self.session, self.session.tuner_of(arm), self._context.round
-        session.aggregating, in_force = True, session.in_force(arm)  # before the arm goes on to its next round
-        self.algorithm.aggregate(arm)
-        in_force |= self.algorithm.figures(arm)
-        on_server = {} if session.server is None else session.server.score(arm, session.chosen(arm))
-        score, seen, exact = session.scored(arm, results, on_server, number)
-        session.records.take_score(arm, score, results)
-        session.records.record_round(number, arm, results, on_server, exact | in_force, tuner.models_received)
-        tuner.observe(arm, seen, self._context)
-        session.aggregating = False
+    def begin_round(self, number: int) -> Round:
+        """Begin a round, whose jobs the Trainer's loop runs; see :mod:`lightning_fedhpo.run.round`."""
+        session = self.session
+        check = partial(private.stop_on_sigterm, session.parts.trainer)
+        self._round = Round(number, session.parts, session.state, session.executor, check)
+        self._round.begin()
+        return self._round
 
     def end_round(self) -> None:
-        """Let search and tuner act between arms, write the round down, and show the best arm in the module."""
-        session, arms, records = self.session, self.session.arms, self.session.records
-        session.aggregating = True
-        records.warn_of_dropped(self._context.round, len(self._jobs))
-        took_part = arms.live
-        if arms.retrained is None:
-            for arm in (eliminated := session.search.end(arms, self._context)):
-                arm.eliminate(arm.rounds)
-            result_text.tell_eliminated(session, eliminated)
-            session.tuner.evolve(arms.live, self._context)
-        for arm in took_part:
-            records.figures_of(arm, session.tuner_of(arm).figures(arm))
-        tested = online_test(session, records.spent - len(took_part))
-        self._rows = records.close(arms.best.index, len(arms.live), tested)
-        session.in_round = session.aggregating = False
-        session.show_best()
+        """Let search and tuner act between arms, and show the best arm in the module."""
+        self._round.end()
+        self.session.show_best()
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
-        session = self.session
-        private.publish(session.trainer, round_figures(self._rows, self.options), self.monitor)
-        self._log.log_round(self._rows)
-        if self._context.round == 0:
+        session, round = self.session, self._round
+        private.publish(session.parts.trainer, round_figures(round.rows, self.options), self.monitor)
+        self._log.log_round(round.rows)
+        if round.context.round == 0:
             machine.give_back()  # the arms' memory is interleaved with blocks that the first round has freed
-        divergence.check(session, self._jobs)
-        unscored.check(session, self._rows)
+        divergence.check(session.parts, session.state, session.bench, round.jobs)
+        unscored.check(session.parts, session.state.arms, round.rows)
 
     @property
     def finished(self) -> bool:
         """Whether the search and what comes after it are over, before the Trainer's own limits."""
-        arms = self.session.arms
-        if self.retrain:
-            return arms.retrained is not None and arms.retrained.rounds >= self.retrain
-        return self.session.search.done(arms)
+        return self.session.parts.finished(self.session.state.arms)
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Epochs and batches of the longest training that a client may get."""
+        return schedule_lengths.longest(self.session.parts, self.session.tuning)
+
+    @property
+    def client_updates(self) -> int:
+        """The jobs that are done for good."""
+        return self.session.state.records.client_updates
 
     # ------------------------------------------------------------------ Lightning's hooks
 
@@ -238,21 +162,22 @@ class FederatedLoop(RunHooks):
             return
         with processes.fail_together("the set-up") as answers:
             self._set_up(trainer, pl_module)
-            answers.own = identity.of_run(self.session) if processes.world() > 1 else {}
+            answers.own = self.session.parts.identity() if processes.world() > 1 else {}
         checks.check_alike(answers.all)
 
     def _set_up(self, trainer: Trainer, module: LightningModule) -> None:
         session = Session(trainer, module, self.options)
         session.continue_from(self._session if isinstance(trainer.fit_loop, private.RoundsLoop) else None)
         self._session = session
-        log_settings(session)
+        log_settings(session.parts)
         private.install(trainer, self)
         self._release = session.install(self.state_key)
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
         self.session.start()
-        self._log.begin(self.session)
+        session = self.session
+        self._log.begin(session.parts, session.state, lambda: session.result)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the best arm's model and hyperparameters in the module."""
@@ -266,7 +191,7 @@ class FederatedLoop(RunHooks):
         """What has been found so far, and what it has cost."""
         if self._session is None or not self._session.has_arms:
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
-        return result_of(self._session)
+        return self._session.result
 
     def evaluate(
         self,
@@ -295,6 +220,12 @@ class FederatedLoop(RunHooks):
                 "`evaluate` needs a run: call `trainer.fit` first. To evaluate a finished one, `fit` with its "
                 "checkpoint as `ckpt_path` loads it and trains nothing."
             )
-        result = evaluate(self._session, self._session.arms.best, trainer, model, data, split, clients)
+        parts = self._session.parts
+        if model is not parts.module:
+            raise ValueError(
+                "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
+            )
+        arm, executor = self._session.state.arms.best, self._session.executor
+        result = evaluate(parts, arm, executor, data, split, clients, trainer=trainer)
         self._session.show_best()
         return result

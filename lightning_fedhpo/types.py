@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.run.server_validation import ServerValidation
 
 Config = Mapping[str, Any]
 """Hyperparameter names and their values: one point of the client or of the server space."""
@@ -56,35 +53,6 @@ class Job:
     weight: float = 1.0
     seconds: float | None = None
     lost: str | None = None
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """The plan of a run, as far as it is known before the first round.
-
-    Attributes:
-        arms: How many arms the search starts at first; None where it does not say.
-        rounds: Rounds of the longest arm; None where the Trainer leaves it open.
-        cohort: Clients of a round.
-        clients: Clients of the federation.
-        monitor: The name of the score.
-        sign: 1 where smaller scores are better, -1 where larger ones are.
-        keeps_client_state: Whether clients keep parameters or a state of their own.
-        server: Evaluates on the server's own validation examples; None where it has none.
-        pooled_validation: Returns what evaluates on all clients' validation examples, None where they have none.
-        target: What an arm's score is: ``"personalized"``, ``"global"`` or ``"server"``.
-    """
-
-    arms: int | None
-    rounds: int | None
-    cohort: int
-    clients: int
-    monitor: str | None
-    sign: float
-    keeps_client_state: bool
-    server: ServerValidation | None
-    pooled_validation: Callable[[], ServerValidation | None]
-    target: str = "personalized"
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ An epoch of :class:`RoundsLoop` is a round of every live arm, a batch of :class:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import ProgressBar
@@ -29,11 +28,8 @@ from lightning_fedhpo._lightning.hooks import (
     inside,
     overrides,
 )
+from lightning_fedhpo._lightning.rounds import JobsOfRound, Rounds
 from lightning_fedhpo._lightning.strategy import end_alone
-from lightning_fedhpo.types import Job
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.loop import FederatedLoop
 
 VALIDATION_HOOKS = ("on_validation_start", "on_validation_epoch_start", "on_validation_epoch_end", "on_validation_end")
 REFRESH_SECONDS = 0.05
@@ -45,7 +41,7 @@ class JobsLoop(_TrainingEpochLoop):
 
     batch_progress: Any
 
-    def __init__(self, trainer: AnyTrainer, rounds: FederatedLoop, loop: RoundsLoop) -> None:
+    def __init__(self, trainer: AnyTrainer, rounds: Rounds, loop: RoundsLoop) -> None:
         super().__init__(trainer)
         self._rounds = rounds
         self._parent = (loop,)  # in a tuple: Lightning takes attributes that are loops for children
@@ -73,31 +69,30 @@ class JobsLoop(_TrainingEpochLoop):
         self._restarting = False
         self.batch_progress.reset_on_run()
         self.val_loop.batch_progress.total.reset()
-        self._finished_jobs = self._rounds.session.records.client_updates
+        self._finished_jobs = self._rounds.client_updates
 
     def run(self, data_fetcher: Any = None) -> None:
         """Run one round."""
         self.reset()
         trainer: AnyTrainer = self.trainer
         connector, progress = trainer._logger_connector, self.batch_progress
-        jobs = self._parent[0].planned
-        session, results = self._rounds.session, self._rounds.results()
+        round = self._parent[0].round
         starts, ends = (batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
         logs = bool(starts or ends) and not trainer.barebones
         bars = [callback for callback in trainer.callbacks if isinstance(callback, ProgressBar)]
         told = 0.0
         self._in_round = True
-        with closing(results):  # what it holds is put back at once also where a callback raises
-            for number, job in enumerate(jobs):
-                progress.is_last_batch = number + 1 == len(jobs)
+        with round.running():
+            for number, job in enumerate(round.jobs):
+                progress.is_last_batch = number + 1 == len(round.jobs)
                 progress.increment_ready()
                 if logs:
                     connector.on_batch_start(job)
                 if starts:
-                    with session.rates_of(session.arms[job.arm], job.config):
+                    with round.rates_of(job):
                         call_each(trainer, starts, "on_train_batch_start", job, number)
                 progress.increment_started()
-                result = next(results)
+                result = round.run(job)
                 progress.increment_processed()
                 shown = bars and ((now := monotonic()) - told > REFRESH_SECONDS or progress.is_last_batch)
                 if ends or shown:
@@ -111,11 +106,12 @@ class JobsLoop(_TrainingEpochLoop):
                 progress.increment_completed()
                 if logs:
                     connector.update_train_step_metrics()
+                round.done(result)
                 if not progress.is_last_batch:
                     end_alone(trainer)
-            next(results, None)
+            round.aggregate()
         self._rounds.end_round()
-        self._finished_jobs = self._rounds.session.records.client_updates
+        self._finished_jobs = self._rounds.client_updates
         self._in_round = False
 
     def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:
@@ -147,20 +143,20 @@ class RoundsLoop(_FitLoop):
     epoch_loop: JobsLoop
     epoch_progress: Any
 
-    def __init__(self, trainer: AnyTrainer, rounds: FederatedLoop, replaced: _FitLoop) -> None:
+    def __init__(self, trainer: AnyTrainer, rounds: Rounds, replaced: _FitLoop) -> None:
         super().__init__(trainer, replaced.min_epochs, replaced.max_epochs)
         self._rounds = rounds
         self.epoch_loop = JobsLoop(trainer, rounds, self)
         # The Trainer has told the replaced loop already where the data comes from; the sanity check asks for it.
         self.epoch_loop.val_loop = replaced.epoch_loop.val_loop
         self._data_source = replaced._data_source
+        self.round: JobsOfRound
         self.jobs: int | float = 1
-        self.planned: Sequence[Job] = ()
 
     @property
     def max_batches(self) -> int | float:
         """The number of jobs of a round; for ``configure_optimizers``, of batches of the longest local epoch."""
-        return self._rounds.session.longest[1] if self._configuring else self.jobs
+        return self._rounds.longest[1] if self._configuring else self.jobs
 
     @max_batches.setter
     def max_batches(self, value: int | float) -> None:
@@ -169,7 +165,7 @@ class RoundsLoop(_FitLoop):
     @property
     def max_epochs(self) -> int | None:
         """The number of rounds; for ``configure_optimizers``, of local epochs."""
-        return self._rounds.session.longest[0] if self._configuring else self._max_epochs
+        return self._rounds.longest[0] if self._configuring else self._max_epochs
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
@@ -225,11 +221,11 @@ class RoundsLoop(_FitLoop):
 
     def on_advance_start(self) -> None:
         """Plan the round, then tell the callbacks, not the module: its epochs are its clients' epochs."""
-        self.planned = self._rounds.begin_round(self.epoch_progress.current.processed)
-        self.max_batches = max(1, len(self.planned))  # with none, Lightning would end the run
+        self.round = self._rounds.begin_round(self.epoch_progress.current.processed)
+        self.max_batches = max(1, len(self.round.jobs))  # with none, Lightning would end the run
         self.epoch_progress.increment_ready()
         self.epoch_loop._batches_that_stepped = self.epoch_progress.current.processed  # the x-axis of loggers
-        with self._rounds.session.rates_of(self._rounds.session.arms.best):  # a monitor of rates reads the optimizers
+        with self.round.rates_of():  # a monitor of rates reads the optimizers
             call_callbacks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
 
@@ -273,7 +269,7 @@ class RoundsLoop(_FitLoop):
         self.epoch_loop.teardown()
 
 
-def install(trainer: AnyTrainer, rounds: FederatedLoop) -> RoundsLoop:
+def install(trainer: AnyTrainer, rounds: Rounds) -> RoundsLoop:
     """Put the federated loop in place of the Trainer's, once."""
     loop = trainer.fit_loop
     if isinstance(loop, RoundsLoop) and loop._rounds is rounds:

@@ -114,7 +114,7 @@ def wants_gradient_hooks(strategy: Any) -> bool:
     return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
 
 
-def heed_sigterm(trainer: AnyTrainer) -> None:
+def stop_on_sigterm(trainer: AnyTrainer) -> None:
     """End the run if SIGTERM has come."""
     if trainer.received_sigterm:
         raise SIGTERMException
@@ -123,7 +123,7 @@ def heed_sigterm(trainer: AnyTrainer) -> None:
 def end_alone(trainer: AnyTrainer) -> None:
     """End a run of one process if SIGTERM has come; several end together, inside a round."""
     if processes.world() == 1:
-        heed_sigterm(trainer)
+        stop_on_sigterm(trainer)
 
 
 def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:

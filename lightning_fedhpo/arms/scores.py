@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+from lightning_fedhpo.types import ClientResult
+
 T = TypeVar("T")
 
 
@@ -19,6 +21,20 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     if not total:
         return math.nan
     return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
+
+
+def round_score(results: Sequence[ClientResult], target: str) -> float:
+    """Return ``sum v_i L_i``: the cohort's score, weighted by validation examples.
+
+    Clients without validation examples have no score, and those whose score is not finite are left out, as they are
+    left out of the aggregate. A cohort without any score has nan.
+    """
+    scored: list[tuple[float, float]] = []
+    for result in results:
+        score = result.score_before if target == "global" else result.score_after
+        if result.finite and score is not None and math.isfinite(score):
+            scored.append((score, float(result.val_examples)))
+    return weighted_mean([score for score, _ in scored], [weight for _, weight in scored])
 
 
 def discounted(scores: Sequence[float], discount: float) -> float:

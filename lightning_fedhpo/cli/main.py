@@ -164,7 +164,7 @@ def in_memory(
 ) -> RunData:
     """Return what reading the run's folder would return."""
     found: dict[str, Any] = {"summary": summary, "folder": folder}
-    found |= {"settings": OmegaConf.to_container(cfg, resolve=True), "federation": load(fed.session.data).federation}
+    found |= {"settings": OmegaConf.to_container(cfg, resolve=True), "federation": load(fed.data).federation}
     return replace(load(fed.result), **found, tested=Table() if tested is None else tested.clients)
 
 

@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
 from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 
 class Executor(ABC):
     """Runs the jobs of a round."""
 
+    bench: Workbench
+    """The workbench with the user's module."""
     aggregates_whole_rounds = False
     """Whether jobs of several arms are computed together, so that no arm is finished before the others."""
     threads: int | None = None

@@ -22,11 +22,11 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.arguments import check_kinds, whole
+from lightning_fedhpo.arms.monitor_mode import doubtful_mode
 from lightning_fedhpo.feature_maps.map_inputs import Key, Map, check_alike, inputs_of, mapped, mixture, with_inputs
 from lightning_fedhpo.feature_maps.map_steps import STEPS, Numbers, exponentiated, halved
 from lightning_fedhpo.feature_maps.validation_pass import copied_metrics, validated
 from lightning_fedhpo.setup.checks import check_logged
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 from lightning_fedhpo.tuners.exponentiated_gradient import Distribution, entropy
 
 _HOOK = "on_after_batch_transfer"

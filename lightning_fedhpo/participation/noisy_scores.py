@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arms.scores import round_score
 from lightning_fedhpo.participation import privacy
-from lightning_fedhpo.run.rows import round_score
 from lightning_fedhpo.types import ClientResult
 
 FLOOR = 1e-4
@@ -160,6 +160,24 @@ class NoisyScores:
             return Release(float(np.mean([getattr(seen[id(one)], of_arm) for one in asked])), shown, clients)
         mean = float(self._clipped([getattr(one, of_arm) for one in asked]).mean())
         return Release(mean + self._draw(len(asked), rng), shown, [one.job.client for one in asked])
+
+    def of_round(
+        self,
+        results: Sequence[ClientResult],
+        target: str,
+        before: bool,
+        alone: bool,
+        sign: float,
+        rng: np.random.Generator,
+    ) -> Release:
+        """Return what is seen of an arm's round by its search and tuner.
+
+        ``before`` says whether the tuner needs scores before training, ``alone`` whether each score is released by
+        itself and not only their mean.
+        """
+        of_arm = "score_before" if target == "global" else "score_after"
+        kinds = ("score_before", "score_after")[not (before or target == "global") :]
+        return self.release(results, of_arm, kinds if alone else (), sign, rng)
 
     def _clipped(self, scores: Any) -> NDArray[np.float64]:
         return np.asarray(scores) if self.range is None else np.clip(scores, self.range[0], self.range[1])

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
+from lightning_fedhpo.arms.monitor_mode import doubtful_mode
 from lightning_fedhpo.plots.chart import Band, Chart, Line, Mark, look
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError
 from lightning_fedhpo.plots.sweep_data import SweepRun, runs_of
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
 SCORE, EXACT = "score", "score_exact"
 BUDGETS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -12,60 +12,60 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.run import checkpoint_file, identity
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.run.state import RunState
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
 
-
-def state_of(session: Session) -> dict[str, Any]:
+def state_of(state: RunState, executor: Executor) -> dict[str, Any]:
     """Return everything that affects the next round, and everything that was written down."""
-    state = session.bench.state
+    tensors = executor.bench.state
     return {
-        "identity": session.identity,
-        "aggregating": session.aggregating,
-        "names": list(state.names[0]),
-        **(dry_run_findings(session) if session.arms else {}),
-        "initial_personal": list(state.initial_personal),
-        "population": session.arms.state_dict(),
-        "records": session.records.state_dict(),
+        "identity": state.identity,
+        "aggregating": state.phase == "aggregation",
+        "names": list(tensors.names[0]),
+        **(dry_run_findings(state, executor) if state.arms else {}),
+        "initial_personal": list(tensors.initial_personal),
+        "population": state.arms.state_dict(),
+        "records": state.records.state_dict(),
     }
 
 
-def dry_run_findings(session: Session) -> dict[str, Any]:
+def dry_run_findings(state: RunState, executor: Executor) -> dict[str, Any]:
     """Return the findings of the dry run, which a resumed run takes instead of its own."""
-    return {"moving": session.moving, "vectorized_matches": session.executor.vectorized_matches}
+    return {"moving": state.moving, "vectorized_matches": executor.vectorized_matches}
 
 
 @torch.no_grad()
-def restore(session: Session) -> None:
+def restore(saved: Mapping[str, Any], state: RunState, tensors: ModuleState) -> None:
     """Take up the run of a checkpoint."""
-    saved, state = session.saved, session.bench.state
-    if list(saved["names"]) != state.names[0]:
+    if list(saved["names"]) != tensors.names[0]:
         raise ValueError(
-            f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(state.names[0])}: resume "
-            "with the module the run began with."
+            f"the checkpoint's model trains {', '.join(saved['names'])}, this one {', '.join(tensors.names[0])}: "
+            "resume with the module the run began with."
         )
-    for tensor, kept in zip(state.initial_personal, saved["initial_personal"], strict=True):
+    for tensor, kept in zip(tensors.initial_personal, saved["initial_personal"], strict=True):
         tensor.copy_(kept)
-    session.arms.load_state_dict(saved["population"], state)
-    session.records.load_state_dict(saved["records"])
+    state.arms.load_state_dict(saved["population"], tensors)
+    state.records.load_state_dict(saved["records"])
 
 
-def put_best_model(saved: Mapping[str, Any], session: Session) -> None:
+def put_best_model(saved: Mapping[str, Any], arm: Arm, tensors: ModuleState) -> None:
     """Replace a client's weights in a checkpoint by those of the best arm."""
-    arm, state = session.arms.best, session.bench.state
-    names = [name for group in state.names for name in group]
-    for name, tensor in zip(names, [*arm.weights, *arm.buffers, *state.initial_personal], strict=True):
+    names = [name for group in tensors.names for name in group]
+    for name, tensor in zip(names, [*arm.weights, *arm.buffers, *tensors.initial_personal], strict=True):
         if name in saved["state_dict"]:
             saved["state_dict"][name] = tensor.detach().clone()
 
 
 def read(
-    session: Session, state_key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
+    parts: RunParts, state_key: str, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any
 ) -> Any:
     """Load a checkpoint, and refuse one that the run cannot go on from."""
-    root = session.trainer.default_root_dir
+    root = parts.trainer.default_root_dir
     checkpoint = checkpoint_file.read(root, load, path, *arguments, **options)
     states = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
     if not states or not states.get(state_key):
@@ -76,10 +76,10 @@ def read(
         )
     if (lost_states := checkpoint_file.lost_states(checkpoint, root)) is not None:
         raise MisconfigurationException(checkpoint_file.refusal(path, lost_states, root))
-    learning = session.tuner, session.search
+    learning = parts.tuner, parts.search
     lost = [part for part in learning if part.state_dict() and part.state_key not in states]
-    present = identity.of_run(session) | identity.of_module(session.module, session.tuned_names)
-    identity.check(states[state_key]["identity"], present, session.options.on_difference, lost)
+    present = parts.identity() | identity.of_module(parts.module, parts.tuned_names)
+    identity.check(states[state_key]["identity"], present, parts.options.on_difference, lost)
     check_whole(states[state_key]["aggregating"])
     return checkpoint
 

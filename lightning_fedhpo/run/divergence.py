@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +13,9 @@ from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.module_state import all_finite
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.types import Job
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
 
 PATIENCE = 3
 """So many rounds in a row without a finite client end a run that has trained before."""
@@ -28,18 +27,18 @@ class DivergedError(ValueError):
     """No client comes back with a loss and weights that are finite."""
 
 
-def check(session: Session, jobs: Sequence[Job]) -> None:
+def check(parts: RunParts, state: RunState, bench: Workbench, jobs: Sequence[Job]) -> None:
     """Raise if no client was finite in all rounds so far, or in the last few."""
-    arms = session.arms
-    rounds, total = session.records.rounds_without_finite_client, session.records.rounds
+    arms, search = state.arms, parts.search
+    rounds, total = state.records.rounds_without_finite_client, state.records.rounds
     if not jobs or rounds < min(PATIENCE, total):
         return
     with processes.fail_together("the look for what is at fault"), seeding.preserved():
-        is_rate, reason = _fault(session.bench, arms.best, jobs, rounds == total, session.monitor)
-    if is_rate and session.search.keeps_start and arms.retrained is None:
+        is_rate, reason = _fault(bench, arms.best, jobs, rounds == total, parts.monitor)
+    if is_rate and search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.
         alone = len({job.arm for job in jobs}) == 1
-        if rounds < total or (alone and not session.search.done(arms)):
+        if rounds < total or (alone and not search.done(arms)):
             return
     which = "round 0" if total == 1 else f"the last {rounds} rounds"
     raise DivergedError(f"no client of {which} came back with a loss and weights that are finite: {reason}")

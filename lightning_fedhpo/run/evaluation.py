@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,15 +20,13 @@ from lightning_fedhpo import machine, processes, seeding
 from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.scores import weighted_mean
+from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.sampling import draw_cohort
+from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.files.table import Table
-from lightning_fedhpo.run.result import clients_of
+from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.types import SPLITS, Job
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.data.examples import Examples
-    from lightning_fedhpo.data.federation import FederatedData
-    from lightning_fedhpo.setup.session import Session
 
 PERCENTILES = (10, 50, 90)
 
@@ -93,19 +91,12 @@ def due(at: int | Sequence[int] | None, before: int, now: int) -> bool:
     return any(before < number <= now for number in at)
 
 
-def check_evaluation(at: int | Sequence[int] | None) -> None:
-    """Check numbers of rounds at which to test."""
-    for one in () if at is None else at if isinstance(at, Sequence) else (at,):
-        whole("evaluate_at", one)
-
-
-def online_test(session: Session, spent_before: int) -> dict[str, float]:
-    """Test the best arm if a test is due, and return its figures for the history."""
-    arm, options = session.arms.best, session.options
-    if not due(options.evaluate_at, spent_before, session.records.spent):
+def online_test(parts: RunParts, arm: Arm, executor: Executor, before: int, now: int) -> dict[str, float]:
+    """Test an arm if a test is due, and return its figures for the history; see :func:`due`."""
+    options = parts.options
+    if not due(options.evaluate_at, before, now):
         return {}
-    clients = options.evaluate_clients
-    evaluation = evaluate(session, arm, session.trainer, session.module, session.data, "test", clients)
+    evaluation = evaluate(parts, arm, executor, parts.data, "test", options.evaluate_clients)
     figures = {f"test/{name}": value for name, value in evaluation["global"].items()}
     figures |= {f"test/{name}_personalized": value for name, value in evaluation["personalized"].items()}
     return figures | {"test/arm": arm.index}
@@ -153,84 +144,93 @@ class EvaluationCheck(Callback):
 
 
 def evaluate(
-    session: Session,
+    parts: RunParts,
     arm: Arm,
-    trainer: Trainer,
-    module: LightningModule,
+    executor: Executor,
     data: FederatedData,
     split: Literal["train", "val", "test"],
     clients: int | Sequence[int] | None,
+    *,
+    trainer: Trainer | None = None,
 ) -> Evaluation:
-    """Evaluate one arm's model on its clients; the module holds the last of them afterwards."""
-    if module is not session.module:
-        raise ValueError(
-            "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
-        )
-    # What a client keeps to itself is its own: another federation's clients have the same numbers, not the same parts.
-    known = data is session.data or data.fingerprint() == session.data.fingerprint()
-    if not known and clients_of(arm, session.tuner_of(arm)):
+    """Evaluate one arm's model on clients; the module holds the last of them afterwards.
+
+    A ``trainer`` other than the run's limits the examples of a client.
+    """
+    trainer = trainer or parts.trainer
+    # Client state belongs to its federation; ignore it elsewhere.
+    known = data is parts.data or data.fingerprint() == parts.data.fingerprint()
+    if not known and parts.clients_of(arm):
         raise ValueError(
             "this run has a configuration for each client of its federation, got another federation: evaluate on the "
             "run's own."
         )
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
-    stage = _stage(module, split)
-    score = partial(session.bench.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
+    stage = _stage(parts.module, split)
     sizes = data.sizes(split)
     if not sizes.any():
         raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
-    ids = _chosen_clients(clients, sizes, session.options.seed)
+    ids = _chosen_clients(clients, sizes, parts.options.seed)
+    score = partial(executor.bench.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
+    test = partial(_tested, parts, arm, executor.bench, data, known, lambda client: score(data.examples(client, split)))
     costs = [int(sizes[client]) for client in ids]
     own = processes.divide_jobs([arm.index] * len(ids), costs, processes.world())[processes.rank()]
-    found: dict[int, dict[str, Any] | str] = {}
     with (
-        machine.threads(session.executor.threads),
+        machine.threads(executor.threads),
         processes.fail_together("an evaluation") as answers,
         seeding.preserved(),
-        private.fitting(trainer, module),
+        private.fitting(trainer, parts.module),
     ):
-        for place in own:
-            try:
-                found[place] = _tested(session, arm, data, split, ids[place], known, score)
-            except Exception as error:
-                told = f"client {ids[place]} failed when it was tested: {type(error).__name__}: {error}"
-                if session.options.on_error == "raise":
-                    raise RuntimeError(f'{told}. With FederatedLoop(on_error="drop") it is left out.') from error
-                found[place] = told
-        answers.own = found
-    table = Table()
-    for _, row in sorted((item for one in answers.all for item in one.items()), key=itemgetter(0)):
+        answers.own = {place: _row_or_error(ids[place], costs[place], test, parts.options.on_error) for place in own}
+    return Evaluation(_table(item for one in answers.all for item in one.items()))
+
+
+def _row_or_error(
+    client: int, examples: int, test: Callable[[int], dict[str, Any]], on_error: str
+) -> dict[str, Any] | str:
+    """Return a client's row, or why there is none."""
+    try:
+        return {"client": client, "examples": examples, **test(client)}
+    except Exception as error:
+        told = f"client {client} failed when it was tested: {type(error).__name__}: {error}"
+        if on_error == "raise":
+            raise RuntimeError(f'{told}. With FederatedLoop(on_error="drop") it is left out.') from error
+        return told
+
+
+def _table(found: Iterable[tuple[int, dict[str, Any] | str]]) -> Table:
+    table, failed = Table(), 0
+    for _, row in sorted(found, key=itemgetter(0)):
         if isinstance(row, str):
             rank_zero_warn(f"{row}. It is left out.")
+            failed += 1
         else:
             table.append(row)
     if not len(table):
-        raise RuntimeError(f"all {len(ids)} clients failed when they were tested: there is nothing to tell of them.")
-    return Evaluation(table)
+        raise RuntimeError(f"all {failed} clients failed when they were tested: there is nothing to tell of them.")
+    return table
 
 
 def _tested(
-    session: Session,
+    parts: RunParts,
     arm: Arm,
+    bench: Workbench,
     data: FederatedData,
-    split: str,
-    client: int,
     known: bool,
-    score: Callable[[Examples], Mapping[str, float]],
+    score: Callable[[int], Mapping[str, float]],
+    client: int,
 ) -> dict[str, Any]:
     """Return the metrics of an arm's model on a client, before and after it is trained there."""
-    bench, seed = session.bench, session.options.seed
-    deployed = session.tuner_of(arm).deployed(arm, client, seed)
+    seed = parts.options.seed
+    deployed = parts.tuner_of(arm).deployed(arm, client, seed)
     bench.prepare(Job(arm.rounds, arm.index, client, {**arm.config_of(client), **deployed}), arm, known)
-    examples = data.examples(client, split)
     draw = seeding.key(seed, seeding.EVALUATION, arm.rounds, arm.index, client)
     seeding.seed_user_code(draw)
-    row: dict[str, Any] = {"client": client, "examples": len(examples)}
-    row |= {f"global/{name}": value for name, value in score(examples).items()}
+    row = {f"global/{name}": value for name, value in score(client).items()}
     seeding.seed_user_code(draw)
     bench.train(data, client, draw, sends=False)
-    return row | {f"personalized/{name}": value for name, value in score(examples).items()}
+    return row | {f"personalized/{name}": value for name, value in score(client).items()}
 
 
 def _stage(module: LightningModule, split: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from lightning.pytorch import Callback, LightningModule
@@ -17,39 +17,7 @@ from torch import Tensor
 from lightning_fedhpo.binding.attributes import dropouts
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
-
-TRAINER = (
-    "precision",
-    "gradient_clip_val",
-    "gradient_clip_algorithm",
-    "accumulate_grad_batches",
-    "limit_train_batches",
-    "limit_val_batches",
-)
-DATA = ("batch_size", "eval_batch_size", "drop_last")
-
-LOOP = ("cohort", "seed", "monitor", "mode", "target", "epochs", "retrain", "schedules")
-
 OnDifference = Literal["raise", "warn"]
-
-
-def of_run(session: Session) -> dict[str, Any]:
-    """Return the parts of a run, and the settings of loop, Trainer and data."""
-    return {
-        "algorithm": session.algorithm.identity(),
-        "tuner": session.tuner.identity(),
-        "search": session.search.identity() or None,
-        "federation": session.data.fingerprint(),
-        "server data": None if session.server is None else session.server.fingerprint,
-        **{name: getattr(session.options, name) for name in LOOP},
-        "clients": plain(session.options.clients.identity()),
-        "devices": None if session.options.devices is None else plain(vars(session.options.devices)),
-        "noise": None if session.options.noise is None else plain(vars(session.options.noise)),
-        "trainer": {name: plain(getattr(session.trainer, name)) for name in TRAINER},
-        "data": {name: plain(getattr(session.data, name)) for name in DATA},
-    }
 
 
 def of_module(module: LightningModule, tuned: Collection[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +13,8 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.client_states import Spill
 from lightning_fedhpo.arms.scores import deciding, ranked
 from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.searches.base import Draft
+from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
 
@@ -47,6 +49,12 @@ class Population(Sequence[Arm]):
         arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients, self._spill)
         self._arms.append(arm)
         return arm
+
+    def start(self, drafts: Iterable[Draft], tuner: Tuner, seed: int) -> None:
+        """Start the arms that a search wants."""
+        for draft in drafts:
+            server = {**draft.server, **tuner.server(len(self), seed)}
+            self.add(server, draft.client, draft.clients)
 
     def retrain_best(self, client: Config, clients: Sequence[Config]) -> None:
         """Let all arms rest, and start one with the best one's hyperparameters from the initial weights."""

@@ -6,19 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.files.table import Cell, Table
+from lightning_fedhpo.participation import NoisyScores
 from lightning_fedhpo.run.ledger import Ledger
+from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.rows import RETRAIN, is_unscored, job_row, round_row
 from lightning_fedhpo.types import ClientResult
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.participation import NoisyScores
-    from lightning_fedhpo.setup.options import LoopOptions
 
 
 class Records:

@@ -12,13 +12,13 @@ from lightning_fedhpo.arms.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import result_text
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.tuners.base import Tuner
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from lightning_fedhpo.setup.session import Session
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,27 +103,27 @@ class Result:
         return trajectory_of(self.arms[self.best_searched], self.history, self.jobs, self.configs)
 
 
-def result_of(session: Session) -> Result:
+def result_of(parts: RunParts, state: RunState, binding: Binding) -> Result:
     """Return the present result of a run."""
-    arms, records = session.arms, session.records
+    arms, records, options = state.arms, state.records, parts.options
     best, searched = arms.best, arms.best_searched
     score = best.scores[-1] if best.scores else math.nan
     found: list[dict[str, Any]] = [
         {
             "index": arm.index,
-            "client": session.chosen(arm),
+            "client": parts.chosen(arm),
             "server": dict(arm.server),
             "rounds": arm.rounds,
             "scores": list(arm.scores),
             "eliminated_at": arm.eliminated_at,
             "ancestors": list(arm.ancestors),
-            **({"clients": dict(enumerate(own))} if (own := clients_of(arm, session.tuner_of(arm))) else {}),
+            **({"clients": dict(enumerate(own))} if (own := parts.clients_of(arm)) else {}),
         }
         for arm in arms
     ]
     return Result(
-        best=_deployed(found[best.index], session.bench.binding),
-        model=("retrain" if best.retrains else "search") if session.options.retrain else None,
+        best=_deployed(found[best.index], binding),
+        model=("retrain" if best.retrains else "search") if options.retrain else None,
         score=None if math.isnan(score) else score,
         best_arm=best.index,
         best_searched=searched.index,
@@ -132,11 +132,11 @@ def result_of(session: Session) -> Result:
         retraining=records.retraining.as_dict() if arms.retrained is not None else None,
         history=records.history,
         jobs=records.jobs,
-        configs=_configurations(session.tuner_of(searched), arms),
-        tables=session.tuner_of(searched).tables(),
-        monitor=session.options.monitor,
-        mode=session.options.mode,
-        target=session.options.target,
+        configs=_configurations(parts.tuner_of(searched), arms),
+        tables=parts.tuner_of(searched).tables(),
+        monitor=options.monitor,
+        mode=options.mode,
+        target=options.target,
     )
 
 
@@ -147,12 +147,6 @@ def _configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:
             cells = {n: cell if isinstance(cell, int | float | str | None) else str(cell) for n, cell in row.items()}
             table.append({"arm": arm.index, **cells})
     return table
-
-
-def clients_of(arm: Arm, tuner: Tuner) -> list[dict[str, Any]]:
-    """Return the configuration that each client is to have; nothing where all are alike."""
-    own = [dict(config) for config in tuner.clients(arm)] or [{} for _ in arm.clients]
-    return [{**arm.config_of(client), **tuner.best(arm), **config} for client, config in enumerate(own)]
 
 
 def _deployed(arm: Mapping[str, Any], binding: Binding) -> dict[str, dict[Any, Any]]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.run.population import Population
+
 if TYPE_CHECKING:
-    from lightning_fedhpo.arms.arm import Arm
     from lightning_fedhpo.run.result import Result
-    from lightning_fedhpo.setup.session import Session
 
 LOGGER = logging.getLogger("lightning_fedhpo")
 LOGGER.setLevel(logging.INFO)
@@ -84,15 +85,15 @@ def html(result: Result) -> str:
 
 
 @rank_zero_only
-def tell_eliminated(session: Session, eliminated: Sequence[Arm]) -> None:
+def tell_eliminated(eliminated: Sequence[Arm], arms: Population, monitor: str | None) -> None:
     """Log which arms a round has taken out, and which one is the best so far."""
     if not eliminated:
         return
-    best, live = session.arms.best, len(session.arms.live)
+    best, live = arms.best, len(arms.live)
     numbers = ", ".join(str(arm.index) for arm in eliminated[:10]) + (", ..." if len(eliminated) > 10 else "")
     LOGGER.info(
         f"After {eliminated[0].rounds} rounds {len(eliminated)} of {len(eliminated) + live} arms were eliminated "
-        f"({numbers}); the best is arm {best.index} with {session.options.monitor} {best.scores[-1]:.4g}."
+        f"({numbers}); the best is arm {best.index} with {monitor} {best.scores[-1]:.4g}."
     )
 
 

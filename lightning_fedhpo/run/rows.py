@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_fedhpo.arms.arm import Arm
@@ -12,20 +11,6 @@ from lightning_fedhpo.types import ClientResult
 
 RETRAIN = "retrain/"
 """Prefix of figures that are logged while the best configuration is retrained."""
-
-
-def round_score(results: Sequence[ClientResult], target: str) -> float:
-    """Return ``sum v_i L_i``: the cohort's score, weighted by validation examples.
-
-    Clients without validation examples have no score, and those whose score is not finite are left out, as they are
-    left out of the aggregate. A cohort without any score has nan.
-    """
-    scored: list[tuple[float, float]] = []
-    for result in results:
-        score = result.score_before if target == "global" else result.score_after
-        if result.finite and score is not None and math.isfinite(score):
-            scored.append((score, float(result.val_examples)))
-    return weighted_mean([score for score, _ in scored], [weight for _, weight in scored])
 
 
 def is_unscored(results: Sequence[ClientResult], target: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -17,15 +17,14 @@ from lightning_fedhpo.arguments import did_you_mean
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
+from lightning_fedhpo.run.options import LoopOptions
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.searches.base import NoSearch, Search
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.space.search_space import Part
 from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, Suggestion
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.options import LoopOptions
-    from lightning_fedhpo.setup.session import Session
+from lightning_fedhpo.types import Config
 
 
 def check_module(module: LightningModule, monitor: str | None) -> None:
@@ -163,7 +162,7 @@ def check_noise(options: LoopOptions, tuner: Tuner) -> None:
         )
 
 
-def say_undrawn(tuner: Tuner, search: Search) -> None:
+def tell_unused_server_space(tuner: Tuner, search: Search) -> None:
     """Say that the server part of a tuner's space is not used, if no search draws from it."""
     if isinstance(search, NoSearch) and tuner.space is not None and tuner.space.server:
         rank_zero_info(
@@ -172,22 +171,9 @@ def say_undrawn(tuner: Tuner, search: Search) -> None:
         )
 
 
-def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: int) -> None:
-    """Refuse suggestions that do not fit the cohort, or that set unbound hyperparameters."""
-    name = type(tuner).__name__
-    if len(suggestions) != clients:
-        raise ValueError(f"{name}.suggest must return one suggestion a client: {clients}, got {len(suggestions)}.")
-    unbound = {one for suggestion in suggestions for one in suggestion.config} - set(tuner.client_names)
-    if unbound:
-        raise ValueError(
-            f"{name} suggests {', '.join(sorted(unbound))}, which would not take effect: its `client_names` are "
-            f"{', '.join(tuner.client_names) or 'empty'}. Name there whatever it sets."
-        )
-
-
-def check_continued(before: Session, now: Session) -> None:
+def check_continued(before: RunParts, state: RunState, now: RunParts) -> None:
     """Refuse to go on with a run on another module or federation than it began with."""
-    check_whole(before.aggregating)
+    check_whole(state.phase == "aggregation")
     way_out = "a run goes on with what it began with; take a new Trainer for a new run."
     if before.module is not now.module:
         raise MisconfigurationException(f"this Trainer is in the middle of a run of another module: {way_out}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -13,12 +12,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import seeding
 from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import all_finite, is_cache, named_state, slot
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.setup.checks import check_logged
 from lightning_fedhpo.setup.effect_check import Outcome, equal
 from lightning_fedhpo.types import Config
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
 
 TRIAL_STEPS = 3
 """Steps of a trial: momentum shows in the second, a proximal term too."""
@@ -35,9 +32,8 @@ class Trial:
         moved: Whether any training has changed a weight so far.
     """
 
-    def __init__(self, session: Session, start: dict[str, torch.Tensor], longest: int) -> None:
-        self._bench, self._options, self._monitor = session.bench, session.options, session.monitor
-        self._start, self._longest = start, longest
+    def __init__(self, bench: Workbench, seed: int, start: dict[str, torch.Tensor], longest: int) -> None:
+        self._bench, self._seed, self._start, self._longest = bench, seed, start, longest
         self._client = 0
         self.moved = False
 
@@ -54,7 +50,7 @@ class Trial:
                 if all_finite(trained):
                     return changed
             except ClientError:
-                if self._options.on_error == "raise":
+                if self._bench.on_error == "raise":
                     raise
         self._client = clients[-1]
         return self.run(config)[1]
@@ -64,22 +60,22 @@ class Trial:
         try:
             return self.run(config, full)[0]
         except ClientError:
-            if self._options.on_error == "raise":
+            if self._bench.on_error == "raise":
                 raise
             return None
 
     def run(self, config: Config, full: bool = False) -> tuple[Outcome, list[str]]:
         """Train with a configuration; return the outcome and the names of the untrained tensors that changed."""
         bench, local = self._bench, self._bench.local
-        module, monitor = local.module, self._monitor
+        module, monitor = local.module, bench.monitor
         bench.state.begin()
         arm = bench.untrained_arm()
         # A rate that falls over rounds has fallen in the second; some methods begin later still.
         arm.rounds = max(1, bench.algorithm.start_round if full else 0)
         arm.scores = [math.nan] * arm.rounds
         bench.begin_client(arm, self._client, config)
-        draw = seeding.key(self._options.seed, seeding.BATCHES)
-        seeding.seed_user_code(seeding.key(self._options.seed, seeding.USER))
+        draw = seeding.key(self._seed, seeding.BATCHES)
+        seeding.seed_user_code(seeding.key(self._seed, seeding.USER))
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
         # An epoch ends with a step of the optimizer, however few batches were accumulated.
         short = TRIAL_STEPS, Limits(steps=steps)

@@ -7,7 +7,7 @@ that the module logs and the tensors that training changes beside the weights, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -18,6 +18,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
+from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.training import LocalTraining
@@ -28,35 +29,31 @@ from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.executors.channels_last import lay_out_images
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
+from lightning_fedhpo.run.options import LoopOptions
+from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.setup.dry_run import Trial
 from lightning_fedhpo.setup.effect_check import check_effect, check_server_effect
 from lightning_fedhpo.setup.tuning_plan import TuningPlan
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.options import LoopOptions
-    from lightning_fedhpo.setup.session import Session
 
 TRIAL_CLIENTS = 5
 """How many clients are tried until one of them trains without an error to a finite model."""
 
 
-def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
-    """Try the module out and make the run's executor; the module is left as it was, lazy layers apart.
+def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan) -> Workbench:
+    """Put the user's module on the workbench, with lazy layers built and every hyperparameter bound and checked."""
+    module, data, algorithm, options = parts.module, parts.data, parts.algorithm, parts.options
 
-    ``known`` has the findings of an earlier dry run, which stay; ``threads`` are those that torch may take in rounds.
-    """
-    module, data, algorithm, options = session.module, session.data, session.algorithm, session.options
-    tuning = session.tuning
-    clients = _trial_clients(data, session.monitor)
-    # The bare loop has no hooks.
-    hook = (lambda: session.bench.after_backward()) if algorithm.changes_gradient else None
-    session.optimizers.rewind()
-    local = LocalTraining(session.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
-    limits = Limits(*private.limits(session.trainer))
+    def after_backward() -> None:
+        bench.after_backward()
+
+    optimizers.rewind()
+    hook = after_backward if algorithm.changes_gradient else None  # the bare loop has no hooks
+    local = LocalTraining(parts.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
+    limits = Limits(*private.limits(parts.trainer))
     if lazy_parameters(module):
-        _build_lazy(local, data, clients[0], options.seed)
+        _build_lazy(local, data, _trial_clients(data, parts.monitor)[0], options.seed)
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
-    binding = Binding(module, session.optimizers, settings, tuning.names)
+    binding = Binding(module, optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
     if algorithm.needs_lr_sums and not module.automatic_optimization:
         raise MisconfigurationException(
@@ -64,18 +61,30 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
             "hand: take automatic optimization, or another algorithm."
         )
     epochs = max(map(int, tuning.values("epochs")), default=options.epochs)
-    algorithm.check_training(session.trainer.optimizers, tuning.names, epochs)
-
-    start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
-    training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
+    algorithm.check_training(parts.trainer.optimizers, tuning.names, epochs)
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, algorithm.local, untrained, options.seed)
-    session.bench = bench = Workbench(local, state, binding, data, algorithm, limits, session.monitor, options.on_error)
-    trial = Trial(session, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
+    bench = Workbench(local, state, binding, data, algorithm, limits, parts.monitor, options.on_error)
+    return bench
+
+
+def prepare(
+    parts: RunParts, bench: Workbench, tuning: TuningPlan, known: Mapping[str, Any], threads: int
+) -> tuple[Executor, list[str]]:
+    """Try the module out; return the run's executor, and which tensors training changes beside the weights.
+
+    The module is left as it was. ``known`` has the findings of an earlier dry run, which stay; ``threads`` are those
+    that torch may take in rounds.
+    """
+    module, data, algorithm, options, binding = parts.module, parts.data, parts.algorithm, parts.options, bench.binding
+    clients = _trial_clients(data, parts.monitor)
+    start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
+    training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
+    trial = Trial(bench, options.seed, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
     try:
         changed = trial.choose(clients, tuning.config)
         if options.verify:
-            _check_effects(tuning, binding, trial, algorithm, state.weights)
+            _check_effects(tuning, binding, trial, algorithm, bench.state.weights)
     finally:
         binding.restore()
     if training and module.automatic_optimization and not trial.moved:
@@ -84,13 +93,11 @@ def prepare(session: Session, known: Mapping[str, Any], threads: int) -> None:
             "and an optimizer must have the weights."
         )
     changed = list(known.get("moving", changed))
-    state = module_state(module, algorithm.local, changed, options.seed, training)
-    bench.state = state
+    bench.state = state = module_state(module, algorithm.local, changed, options.seed, training)
     configs = tuning.varied if tuning.contrasts else [tuning.config]
-    plan = Plan(clients[:3], configs, session.jobs, session.updates, threads, known.get("vectorized_matches"))
-    session.executor = _chosen(bench, options, plan)
-    session.moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
-    session.prepared = True
+    plan = Plan(clients[:3], configs, parts.jobs, parts.updates, threads, known.get("vectorized_matches"))
+    moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
+    return _chosen(bench, options, plan), moving
 
 
 def _check_effects(

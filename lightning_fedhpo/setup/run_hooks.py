@@ -52,12 +52,13 @@ class RunHooks(Callback):
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add the algorithm's part to the gradients, if Lightning's own loops train."""
-        if self.session.algorithm.changes_gradient:
+        if self.session.parts.algorithm.changes_gradient:
             self.session.bench.after_backward()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that affects the next round, and everything that was written down."""
-        return checkpoint.state_of(self._session) if self._session is not None and self._session.prepared else {}
+        session = self._session
+        return checkpoint.state_of(session.state, session.executor) if session is not None and session.prepared else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a checkpoint's state until the arms are made."""
@@ -72,28 +73,29 @@ class RunHooks(Callback):
         for key in (pl_module.CHECKPOINT_HYPER_PARAMS_KEY, LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY):
             if type(saved.get(key)) is dict:
                 saved[key] = plain(saved[key])
-        if self._session is not None and self._session.in_round and self._session.has_arms:
-            checkpoint.put_best_model(saved, self._session)
+        session = self._session
+        if session is not None and session.has_arms and session.state.phase != "between rounds":
+            checkpoint.put_best_model(saved, session.state.arms.best, session.bench.state)
 
     @property
     def arms(self) -> Sequence[Arm]:
         """The run's arms, in the order in which they were started."""
-        return () if self._session is None else self._session.arms
+        return () if self._session is None else self._session.state.arms
 
     @property
     def data(self) -> FederatedData:
         """The run's federation."""
-        return self.session.data
+        return self.session.parts.data
 
     @property
     def tuner(self) -> Tuner:
         """The run's tuner; one that sets nothing if none was given."""
-        return self.session.tuner
+        return self.session.parts.tuner
 
     @property
     def search(self) -> Search:
         """The run's search; one that starts a single arm if none was given."""
-        return self.session.search
+        return self.session.parts.search
 
     @property
     def choice(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -12,31 +12,30 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.binding.lr_schedules import flattened
 from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.setup.tuning_plan import TuningPlan
 
 _LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "step_size")
 """Attributes of torch's schedules that say after how many steps they have ended, or first moved."""
 
 
-def longest(session: Session) -> tuple[int, int]:
+def longest(parts: RunParts, tuning: TuningPlan) -> tuple[int, int]:
     """Return epochs and batches of the longest training that a client may get.
 
     Where schedules go by rounds: the rounds of the longest arm, of one batch each; -1 where the Trainer leaves it open.
     """
-    tuning, options = session.tuning, session.options
+    options = parts.options
     if options.schedules == "rounds":
-        return max(session.search.max_rounds, options.retrain or 0) or -1, 1
+        return max(parts.search.max_rounds, options.retrain or 0) or -1, 1
     epochs = max(tuning.values("epochs"), default=options.epochs)
-    epochs += max(tuning.values(LOCAL_EPOCHS), default=int(session.algorithm.client.get(LOCAL_EPOCHS, 0)))
-    batch_size = min(tuning.values("batch_size"), default=session.data.batch_size)
-    return epochs, session.batches(session.data.sizes("train").max(), batch_size)
+    epochs += max(tuning.values(LOCAL_EPOCHS), default=int(parts.algorithm.client.get(LOCAL_EPOCHS, 0)))
+    batch_size = min(tuning.values("batch_size"), default=parts.data.batch_size)
+    return epochs, parts.batches(parts.data.sizes("train").max(), batch_size)
 
 
-def check(session: Session) -> private.RoundSchedulers | None:
+def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None:
     """Warn of schedules that are too long, and return what steps them once a round, if that is asked for."""
-    trainer, module, options = session.trainer, session.module, session.options
+    trainer, module, options = parts.trainer, parts.module, parts.options
     configs, by_rounds = trainer.lr_scheduler_configs, options.schedules == "rounds"
     if not module.automatic_optimization:
         if by_rounds:
@@ -45,7 +44,7 @@ def check(session: Session) -> private.RoundSchedulers | None:
                 "optimises by hand and steps its own: leave `schedules` out, or take automatic optimization."
             )
         return None
-    epochs, batches = longest(session)
+    epochs, batches = longest(parts, tuning)
     for config in configs:
         steps = epochs
         if config.interval == "step" and not by_rounds:

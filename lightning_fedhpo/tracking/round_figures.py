@@ -10,7 +10,7 @@ from lightning_fedhpo.files.table import Cell, Table
 from lightning_fedhpo.run.rows import RETRAIN
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.setup.options import LoopOptions
+    from lightning_fedhpo.run.options import LoopOptions
 
 Row = Mapping[str, Cell]
 

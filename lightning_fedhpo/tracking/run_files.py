@@ -32,7 +32,7 @@ def write_tables(fed: FederatedLoop, folder: Path, evaluation: Evaluation | None
         return
     result = fed.result
     tables = {"history": result.history, "jobs": result.jobs, "configs": result.configs, **result.tables}
-    tables |= {"federation": Table(client_table(fed.session.data, read=False))}
+    tables |= {"federation": Table(client_table(fed.data, read=False))}
     tables |= {} if evaluation is None else {"tested_clients": evaluation.clients}
     for name, table in tables.items():
         if len(table) or name in ("history", "jobs"):

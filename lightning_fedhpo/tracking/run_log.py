@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import identity
 from lightning_fedhpo.run.records import Records
-from lightning_fedhpo.run.result import result_of
+from lightning_fedhpo.run.result import Result
+from lightning_fedhpo.run.run_parts import RunParts
+from lightning_fedhpo.run.state import RunState
+from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.tracking import loggers
 from lightning_fedhpo.tracking.round_figures import Row, follow, logged_figures, tuner_curve
 from lightning_fedhpo.tracking.wandb_charts import is_due
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.setup.session import Session
 
 
 class RunLog:
@@ -34,30 +34,31 @@ class RunLog:
         self._records: Records | None = None
         self._final: int | None = None
 
-    def begin(self, session: Session) -> None:
+    def begin(self, parts: RunParts, state: RunState, result: Callable[[], Result]) -> None:
         """Log the rounds before the checkpoint to every logger that does not have them."""
-        if session.records is not self._records:  # not the same run, which goes on with another `fit`
-            self._records, self._final = session.records, None
+        if state.records is not self._records:  # not the same run, which goes on with another `fit`
+            self._records, self._final = state.records, None
             self._next: dict[Logger, int] = {}
             self._next_of_final: dict[Logger, int] = {}
-        self._session, self._followed, self._names = session, list[int](), set[str]()
-        self._loggers = loggers_of(session.trainer)
-        resumed = session.records.rounds > 0
+        self._parts, self._state, self._result = parts, state, result
+        self._followed, self._names = list[int](), set[str]()
+        self._loggers = loggers_of(parts.trainer)
+        resumed = state.records.rounds > 0
         for logger in self._loggers:
             if logger not in self._next:
                 loggers.begin(logger, resumed)
                 self._next[logger] = loggers.rounds_logged(logger) if resumed else 0
-        for rows in session.records.closed() if self._loggers else ():
+        for rows in state.records.closed() if self._loggers else ():
             self.log_round(rows)
 
     def log_round(self, rows: Sequence[Row]) -> None:
         """Log a round, and after the first one the configurations that the tuner chooses among."""
         if not self._loggers:
             return
-        options, number = self._session.options, int(rows[0]["round"])  # type: ignore[arg-type]  # a number
+        options, number = self._parts.options, int(rows[0]["round"])  # type: ignore[arg-type]  # a number
         count = None if options.log_arms == "all" else options.log_arms
         self._followed = follow(self._followed, rows, count, options.sign)
-        self._decide(decided(self._session))
+        self._decide(decided(self._parts.search, self._state.arms))
         figures = {**logged_figures(rows, options, self._followed, self._final), "epoch": number}
         new = {name: figures[name] for name in figures.keys() - self._names}
         self._names |= new.keys()
@@ -66,27 +67,27 @@ class RunLog:
             if number >= self._next[logger]:
                 self._log_final(logger, number)
                 if is_due(number):
-                    loggers.log_charts(logger, partial(result_of, self._session), number)
+                    loggers.log_charts(logger, self._result, number)
                 loggers.log_figures(logger, figures, number, options.monitor)
                 logger.save()
                 self._next[logger] = number + 1
             if self._final is not None:
                 self._next_of_final[logger] = number + 1
         if number == 0:
-            self._log_tables({"configs": result_of(self._session).configs}, 0)
+            self._log_tables({"configs": self._result().configs}, 0)
 
     def end(self) -> None:
         """Log the whole curves of the final arm, what was found, and the tables as they are at the end."""
         if not self._loggers:
             return
-        session, result = self._session, result_of(self._session)
-        self._decide(session.arms.best_searched.index)
-        last = session.records.rounds - 1
+        result = self._result()
+        self._decide(self._state.arms.best_searched.index)
+        last = self._state.records.rounds - 1
         for logger in self._loggers:
             self._log_final(logger, last + 1)
             loggers.log_charts(logger, lambda: result, last)
             logger.save()
-        self._log_tables({"best": best_table(result.best), "configs": result.configs, **session.tuner.tables()}, last)
+        self._log_tables({"best": best_table(result.best), "configs": result.configs, **result.tables}, last)
 
     def _decide(self, final: int | None) -> None:
         """Note the final arm. Its curves are logged from the first round on, if it is another one than before."""
@@ -98,7 +99,7 @@ class RunLog:
         start = self._next_of_final.get(logger, 0)
         if self._final is None or start >= stop:
             return
-        for number, figures in tuner_curve(self._session.records.history, self._final):
+        for number, figures in tuner_curve(self._state.records.history, self._final):
             if start <= number < stop and figures:
                 loggers.log_figures(logger, figures, number, None)
         self._next_of_final[logger] = stop
@@ -120,28 +121,28 @@ def log_report(trainer: Trainer, path: Path) -> None:
         loggers.log_file(logger, path)
 
 
-def log_settings(session: Session) -> None:
+def log_settings(parts: RunParts) -> None:
     """Log the settings of a run's parts, before Lightning logs the module's hyperparameters without the tuned ones."""
-    tuned = [name.removeprefix("hparams.") for name in session.tuned_names]
-    private.hide_hyperparameters(session.module, tuned)
-    own = {name: value for name, value in session.module.hparams_initial.items() if name not in tuned}
-    for logger in loggers_of(session.trainer):
-        logger.log_hyperparams({**identity.plain(own), "settings": settings_of(session)})
+    tuned = [name.removeprefix("hparams.") for name in parts.tuned_names]
+    private.hide_hyperparameters(parts.module, tuned)
+    own = {name: value for name, value in parts.module.hparams_initial.items() if name not in tuned}
+    for logger in loggers_of(parts.trainer):
+        logger.log_hyperparams({**identity.plain(own), "settings": settings_of(parts)})
 
 
-def settings_of(session: Session) -> dict[str, Any]:
+def settings_of(parts: RunParts) -> dict[str, Any]:
     """Return the settings of a run's parts as plain values, those that a checkpoint must agree with and some more."""
-    data, settings = session.data, identity.of_run(session)
+    data, settings = parts.data, parts.identity()
     examples = {f"{split}_examples": int(data.sizes(split).sum()) for split in ("train", "val", "test")}
     federation = {"clients": len(data), "partition": repr(data.partition), "seed": data.seed, **examples}
     federation["fingerprint"] = settings.pop("federation")
-    return {**settings, "data": {**federation, **settings["data"]}, "tuned": ", ".join(session.tuned_names)}
+    return {**settings, "data": {**federation, **settings["data"]}, "tuned": ", ".join(parts.tuned_names)}
 
 
-def decided(session: Session) -> int | None:
+def decided(search: Search, arms: Sequence[Arm]) -> int | None:
     """Return the arm that the search has chosen, once all others are taken out and none will be added."""
-    left = [arm.index for arm in session.arms if arm.eliminated_at is None and not arm.retrains]
-    return left[0] if len(left) == 1 and not session.search.keeps_start else None
+    left = [arm.index for arm in arms if arm.eliminated_at is None and not arm.retrains]
+    return left[0] if len(left) == 1 and not search.keeps_start else None
 
 
 def best_table(best: Mapping[str, Any]) -> Table:

@@ -75,7 +75,7 @@ class Clock:
 
 def spent_of(fed: FederatedLoop) -> int:
     """Return the rounds of single arms that a run has spent."""
-    return fed.session.records.spent
+    return fed.session.state.records.spent
 
 
 def rounds_of(fed: FederatedLoop) -> int:
@@ -85,7 +85,8 @@ def rounds_of(fed: FederatedLoop) -> int:
 
 def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Standing:
     """Return where a run stands after so many rounds, and so many jobs of the next one."""
-    session, arms, best, spent = fed.session, fed.session.arms, fed.session.arms.best, spent_of(fed)
+    parts, arms, spent = fed.session.parts, fed.session.state.arms, spent_of(fed)
+    best = arms.best
     planned = fed.search.spends + (fed.retrain or 0) if fed.search.spends else 0
     elapsed, left = clock.read(spent, planned)
     known = [(fed.options.sign * score, place, score) for place, score in enumerate(best.scores, 1) if score == score]
@@ -101,7 +102,7 @@ def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Stand
         score=best.scores[-1] if best.scores else math.nan,
         top=top,
         top_round=place,
-        values=session.in_force(best),
+        values=parts.in_force(best, fed.session.bench.binding),
         belief=_belief(fed),
         elapsed=elapsed,
         left=left,
@@ -110,8 +111,8 @@ def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Stand
 
 def _belief(fed: FederatedLoop) -> list[tuple[float, Mapping[str, Any]]]:
     """Return the candidates of the best arm, each with its probability; of clients with their own, with the mean."""
-    best = fed.session.arms.best
-    tuner = fed.session.tuner_of(best)
+    best = fed.session.state.arms.best
+    tuner = fed.session.parts.tuner_of(best)
     found: dict[str, list[float]] = defaultdict(list)
     configs: dict[str, Mapping[str, Any]] = {}
     for row in tuner.configurations(best):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -10,9 +11,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.client.server_validation import ServerValidation
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
 def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
@@ -22,6 +24,48 @@ def check_beside_loop(callback: Callback, trainer: Any, stage: str) -> None:
         raise MisconfigurationException(
             f"{name} has no FederatedLoop beside it, so this Trainer would train without clients and tune nothing: "
             f"Trainer(callbacks=[FederatedLoop(...), {name}(...)])."
+        )
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The plan of a run, as far as it is known before the first round.
+
+    Attributes:
+        arms: How many arms the search starts at first; None where it does not say.
+        rounds: Rounds of the longest arm; None where the Trainer leaves it open.
+        cohort: Clients of a round.
+        clients: Clients of the federation.
+        monitor: The name of the score.
+        sign: 1 where smaller scores are better, -1 where larger ones are.
+        keeps_client_state: Whether clients keep parameters or a state of their own.
+        server: Evaluates on the server's own validation examples; None where it has none.
+        pooled_validation: Returns what evaluates on all clients' validation examples, None where they have none.
+        target: What an arm's score is: ``"personalized"``, ``"global"`` or ``"server"``.
+    """
+
+    arms: int | None
+    rounds: int | None
+    cohort: int
+    clients: int
+    monitor: str | None
+    sign: float
+    keeps_client_state: bool
+    server: ServerValidation | None
+    pooled_validation: Callable[[], ServerValidation | None]
+    target: str = "personalized"
+
+
+def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: int) -> None:
+    """Refuse suggestions that do not fit the cohort, or that set unbound hyperparameters."""
+    name = type(tuner).__name__
+    if len(suggestions) != clients:
+        raise ValueError(f"{name}.suggest must return one suggestion a client: {clients}, got {len(suggestions)}.")
+    unbound = {one for suggestion in suggestions for one in suggestion.config} - set(tuner.client_names)
+    if unbound:
+        raise ValueError(
+            f"{name} suggests {', '.join(sorted(unbound))}, which would not take effect: its `client_names` are "
+            f"{', '.join(tuner.client_names) or 'empty'}. Name there whatever it sets."
         )
 
 

@@ -15,8 +15,8 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from lightning_fedhpo.client.server_validation import ServerValidation
 from lightning_fedhpo.client.step_log import Recorder
-from lightning_fedhpo.run.server_validation import ServerValidation
 from lightning_fedhpo.types import Config
 
 Outputs = list[Any]

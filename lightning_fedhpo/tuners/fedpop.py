@@ -26,9 +26,9 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.scores import best_and_worst, discounted, scored
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.space.search_space import SearchSpace
-from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.base import RunPlan, Tuner
 from lightning_fedhpo.tuners.evolution import annealed, clip_to_ball, perturb_config
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 LEVELS = ("g", "l")
 

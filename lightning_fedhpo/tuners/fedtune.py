@@ -24,11 +24,11 @@ from lightning_fedhpo.arguments import check_kinds, number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import Choice, SearchSpace
 from lightning_fedhpo.tuners import fedtune_policy as policy
-from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.base import RunPlan, Tuner
 from lightning_fedhpo.tuners.ensemble_loss import derivative, finite, outputs_of
 from lightning_fedhpo.tuners.fedtune_state import FedTuneState
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, RunPlan, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
 class FedTune(Tuner):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from lightning_fedhpo.arguments import check_kinds, is_number, number, shown, whole
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion, plain
+from lightning_fedhpo.tuners.base import RunPlan, Tuner
+from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
 
 
 class Fixed(Tuner):

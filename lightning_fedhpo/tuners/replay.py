@@ -16,8 +16,8 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_fedhpo.arguments import check_kinds, is_number
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.trajectory import checked, read_trajectory
-from lightning_fedhpo.tuners.base import Tuner
-from lightning_fedhpo.types import Config, RoundContext, RunPlan, Suggestion
+from lightning_fedhpo.tuners.base import RunPlan, Tuner
+from lightning_fedhpo.types import Config, RoundContext, Suggestion
 
 
 class Replay(Tuner):

@@ -180,7 +180,7 @@ def test_bad_ends_of_a_space_are_found_before_the_first_round(name: str, dimensi
     fed = FederatedLoop(FedProx(), cohort=3, executor="sequential")
     with pytest.raises((TypeError, ValueError), match=message):
         quiet_trainer(2, fed, callback).fit(Everything(), datamodule=toy_data())
-    assert not fed.session.records.ledger.client_updates
+    assert not fed.session.state.records.ledger.client_updates
 
 
 @pytest.mark.parametrize(("name", "value", "rule"), [("lr", "fast", "a number"), ("decay", 1.5, r"in \[0, 1\)")])

@@ -14,7 +14,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_fedhpo import Choice, FedAvg, FedPop, Float, Int, RandomSearch, SearchSpace
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.types import ClientResult, Job, RoundContext, RunPlan
+from lightning_fedhpo.tuners.base import RunPlan
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 WIDE = SearchSpace(
     client={

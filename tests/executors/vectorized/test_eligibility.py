@@ -140,6 +140,6 @@ def test_all_reasons_are_named_at_once_and_in_words() -> None:
 
 def test_on_another_device_the_reason_is_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = run("sequential", Net())
-    monkeypatch.setattr(type(fed.session.trainer.strategy), "root_device", torch.device("cuda:0"))
+    monkeypatch.setattr(type(fed.session.parts.trainer.strategy), "root_device", torch.device("cuda:0"))
     monkeypatch.setattr(LocalTraining, "transfers", True)
     assert conditions(executor_of(fed).bench)[1] == ["the module is on cuda:0: jobs run side by side on the CPU only"]

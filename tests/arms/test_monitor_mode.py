@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
+from lightning_fedhpo.arms.monitor_mode import doubtful_mode
 
 LARGER = ["acc", "val/top1_acc", "val_acc5", "Accuracy", "test.auc", "val-f1", "r2", "mean IoU"]
 SMALLER = ["val_loss", "loss", "val/error", "top1-err", "val.RMSE", "nll", "perplexity"]

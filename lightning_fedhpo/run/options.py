@@ -10,12 +10,11 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
+from lightning_fedhpo.arms.monitor_mode import doubtful_mode
 from lightning_fedhpo.executors.settings import Setting, setting_of
 from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
-from lightning_fedhpo.run.evaluation import check_evaluation
 from lightning_fedhpo.run.identity import OnDifference
 from lightning_fedhpo.seeding import MOST_SEED
-from lightning_fedhpo.setup.monitor_mode import doubtful_mode
 
 
 @dataclass(frozen=True)
@@ -70,3 +69,9 @@ class LoopOptions:
     def sign(self) -> float:
         """1 where smaller scores are better, -1 where larger ones are."""
         return -1.0 if self.mode == "max" else 1.0
+
+
+def check_evaluation(at: int | Sequence[int] | None) -> None:
+    """Check numbers of rounds at which to test."""
+    for one in () if at is None else at if isinstance(at, Sequence) else (at,):
+        whole("evaluate_at", one)
