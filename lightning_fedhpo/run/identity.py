@@ -16,24 +16,63 @@ from torch import Tensor
 
 from lightning_fedhpo.binding.attributes import dropouts
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.binding.param_groups import BETAS, group_of
 
+RATES_HELD = ("lr", "initial_lr", "max_lr", "min_lr", "base_lrs", "max_lrs", "_last_lr")
+"""Where optimizers and schedules hold learning rates."""
 OnDifference = Literal["raise", "warn"]
 
 
 def of_module(module: LightningModule, tuned: Collection[str]) -> dict[str, Any]:
     """Return a module's hyperparameters and dropout probabilities, without the tuned ones."""
-    hparams = {name: plain(value) for name, value in module.hparams.items() if f"hparams.{name}" not in tuned}
+    names = {name.removeprefix("hparams.") for name in tuned}
+    hparams = {name: plain(value) for name, value in module.hparams.items() if name not in names}
     layers = dropouts(module) if "dropout" not in tuned else []
     return {"hparams": hparams, "dropout": [plain(getattr(layer, name)) for layer, name in layers]}
 
 
-def of_optimizers(local: LocalOptimizers) -> dict[str, Any]:
-    """Return the optimizers and schedulers as the module's author made them."""
+def of_optimizers(local: LocalOptimizers, tuned: Collection[str]) -> dict[str, Any]:
+    """Return the optimizers and schedulers as the module's author made them, without the tuned values.
+
+    Of a tuned learning rate or weight decay the ratios between groups are left: a module that holds what was found has
+    other rates, but the same ratios.
+    """
+    names = {group_of(name)[0] for name in tuned}
+    without = {*names, *(("betas",) if names & {*BETAS} else ()), *(RATES_HELD if names & {"lr", "max_lr"} else ())}
+    groups = [group for several in local.own for group in several]
+    shares = {n: _shares([group[n] for group in groups if n in group]) for n in ("lr", "weight_decay") if n in without}
     optimizers = zip(local.optimizers, local.own, strict=True)
     return {
-        "optimizers": [{"class": type(one).__name__, "groups": plain(groups)} for one, groups in optimizers],
-        "schedulers": [{"class": type(one).__name__, **plain(one.state_dict())} for one in local.schedulers],
+        "optimizers": [
+            {"class": type(one).__name__, "groups": [_without(group, without) for group in own]}
+            for one, own in optimizers
+        ],
+        "schedulers": [
+            {"class": type(one).__name__, **_without(one.state_dict(), without)} for one in local.schedulers
+        ],
+        **({"ratios of groups": shares} if shares else {}),
     }
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return plain values without some names, also of schedules inside schedules."""
+    kept = {name: value for name, value in values.items() if name not in names}
+    return {
+        name: [_without(one, names) if isinstance(one, dict) else plain(one) for one in value]
+        if isinstance(value, list | tuple)
+        else plain(value)
+        for name, value in kept.items()
+    }
+
+
+def _shares(values: Sequence[Any]) -> list[float]:
+    """Return values relative to the first that is not zero.
+
+    >>> _shares([0.0, 0.3, 0.1 * 0.3])
+    [0.0, 1.0, 0.1]
+    """
+    first = next((float(value) for value in values if value), 1.0)
+    return [float(f"{float(value) / first:.9g}") for value in values]
 
 
 def check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -66,14 +67,18 @@ class RunHooks(Callback):
             self._session.saved = state_dict
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any]) -> None:
-        """Save the best arm's weights also from inside a round, when the module holds a client's.
+        """Save the best arm's weights, also from inside a round when the module holds a client's, and what was found.
 
         Hyperparameters such as ``classes=y.max() + 1`` are saved as plain numbers: numpy's are not loaded safely.
         """
+        session = self._session
+        if session is not None and session.has_arms and (found := session.found_hparams):
+            held = deepcopy(saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY])  # OmegaConf's is the module's own
+            held.update(found)
+            saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY] = held
         for key in (pl_module.CHECKPOINT_HYPER_PARAMS_KEY, LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY):
             if type(saved.get(key)) is dict:
                 saved[key] = plain(saved[key])
-        session = self._session
         if session is not None and session.has_arms and session.state.phase != "between rounds":
             checkpoint.put_best_model(saved, session.state.arms.best, session.bench.state)
 

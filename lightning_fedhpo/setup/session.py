@@ -95,7 +95,7 @@ class Session:
         schedulers = [config.scheduler for config in parts.trainer.lr_scheduler_configs]
         by_rounds = schedule_lengths.check(parts, self.tuning)
         self.optimizers = LocalOptimizers(parts.trainer.optimizers, schedulers, by_rounds)
-        own = identity.of_optimizers(self.optimizers)
+        own = identity.of_optimizers(self.optimizers, parts.tuned_names)
         if self.saved:
             identity.check(self.saved["identity"], own, parts.options.on_difference)
         self.state.identity = parts.identity() | identity.of_module(parts.module, parts.tuned_names) | own
@@ -137,3 +137,11 @@ class Session:
         """Put the best arm's hyperparameters into the module."""
         self.fitted = True
         self.bench.binding.apply(self.parts.chosen(self.state.arms.best))
+        self.parts.module.hparams.update(self.found_hparams)
+
+    @property
+    def found_hparams(self) -> dict[str, Any]:
+        """The best arm's values of those of the module's ``hparams`` that are tuned."""
+        chosen = self.parts.chosen(self.state.arms.best)
+        found = {name.removeprefix("hparams."): value for name, value in chosen.items()}
+        return {name: value for name, value in found.items() if name in self.parts.module.hparams}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, SearchSpace
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, RandomSearch, SearchSpace
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.fits import fit
 from tests.resume.cases import LIGHTNING_SAYS, plain
@@ -122,3 +122,36 @@ def test_what_is_tuned_does_not_count_as_the_modules_own(tmp_path: Path) -> None
     assert module.net[2].p == 0.3
     fed, _, _ = fit(2, Fixed(best), module=module, path=tmp_path / "last.ckpt")
     assert fed.result.ledger["rounds"] == 2
+
+
+class Hyper(ToyModule):
+    """Takes its rates from ``hparams``: the second group's is a tenth of the first's."""
+
+    def __init__(self, lr: float = 0.1, weight_decay: float = 0.01, share: float = 0.1) -> None:
+        super().__init__()
+        self.save_hyperparameters(ignore="share")
+        self.share = share
+
+    def configure_optimizers(self) -> Any:
+        first, *others = self.parameters()
+        groups = [{"params": [first]}, {"params": others, "lr": self.hparams["lr"] * self.share}]
+        decay = self.hparams["weight_decay"]
+        optimizer = torch.optim.SGD(groups, lr=self.hparams["lr"], weight_decay=decay)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+
+def test_the_saved_module_knows_what_was_found_and_goes_on(tmp_path: Path) -> None:
+    space = SearchSpace(client={"lr": Float(0.2, 0.5), "weight_decay": Float(0.02, 0.05)})
+    module, half = Hyper(), ModelCheckpoint(tmp_path, "half", every_n_epochs=2, save_top_k=1)
+    best = ModelCheckpoint(tmp_path, "best", monitor="val_loss")
+    fed, _, _ = fit(3, RandomSearch(space, 6, 3), best, half, module=module)
+    found = {name: fed.result.best["client"][name] for name in space.client}
+    assert {**module.hparams} == found
+    for name in ("best", "half"):
+        saved = Hyper.load_from_checkpoint(tmp_path / f"{name}.ckpt")
+        assert any(arm["client"] == {**saved.hparams} for arm in fed.result.arms)
+    resumed, _, again = fit(3, RandomSearch(space, 6, 3), module=saved, path=tmp_path / "half.ckpt")
+    assert plain(again.state_dict()) == plain(module.state_dict())
+    assert resumed.result.history.to_dict() == fed.result.history.to_dict()
+    with pytest.raises(ValueError, match=r"ratios of groups.lr.1: 0.1 there, 0.2 here"):
+        fit(3, RandomSearch(space, 6, 3), module=Hyper(share=0.2), path=tmp_path / "half.ckpt")
