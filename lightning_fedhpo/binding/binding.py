@@ -15,7 +15,7 @@ and takes precedence over ``lr``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finit
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
+from lightning_fedhpo.binding.other_names import listed, names_of_value
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
 from lightning_fedhpo.types import Config
 
@@ -172,6 +173,8 @@ class Binding:
             return _setting(vars(self.settings), name, "the local loop", check)
         if name in self.settings.algorithm:
             return _setting(self.settings.algorithm, name, "the algorithm")
+        if name.startswith("self."):
+            raise ValueError(self._nothing(name))
         target = self._group_target(name) or (dropout_target(self._module) if name == "dropout" else None)
         is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
         target = target or (attribute_target(self._module, name) if "." in name and is_path else None)
@@ -183,7 +186,7 @@ class Binding:
         keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
         names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
         names += ["dropout"] if dropouts(self._module) else []
-        reason = did_you_mean(name, names)
+        reason = self._held_elsewhere(name) or did_you_mean(name, names)
         if not keys:
             reason = " The module has no optimizer: its `configure_optimizers` returned none."
         if name == "dropout":
@@ -192,6 +195,33 @@ class Binding:
             f"hyperparameter {name!r} reaches nothing in this run.{reason} There are: {', '.join(names)}; one "
             f"optimizer group's, as `lr.0`, of {len(self._flat())}; and any attribute by path, as `module.<attribute>` "
             "or `hparams.<name>`."
+        )
+
+    def _held_elsewhere(self, name: str) -> str:
+        """Say where the module has an attribute, or one of its ``hparams``, of this name."""
+        last, hparams = name.removeprefix("self."), getattr(self._module, "hparams", {})
+        if last in hparams:
+            others = self.used_as(f"hparams.{last}", hparams[last])
+            return f" Tune {listed(others or [f'hparams.{last}'])} for the module's `hparams.{last}`."
+        own = {*vars(self._module), *(buffer for buffer, _ in self._module.named_buffers(recurse=False))}
+        return f" Did you mean `module.{last}`?" if last in own else ""
+
+    def used_as(self, path: str, value: Any) -> list[str]:
+        """Return other names by which the value of an attribute is tuned where it is used."""
+        settings = [*LOOP, *self.settings.algorithm]
+        return names_of_value(self._module, self._flat(), settings, path.rpartition(".")[2], value)
+
+    def without_effect(self, name: str, values: Sequence[Any]) -> str:
+        """Return what to do about a hyperparameter that takes no effect."""
+        if "." not in name or group_of(name)[1] is not None:
+            return "Something overwrites it, or it has none beside the other values: leave it out of the space."
+        others, last = self.used_as(name, self._original[name]), name.partition(".")[2]
+        if others:
+            return f"The module reads it once, when it is built; what is used is {listed(others)}: tune that name."
+        sweep = ",".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
+        return (
+            "The module reads it only when it is built, or overwrites it. A federated model cannot change its shape "
+            f"during a run: compare such values by a run for each, as with `fedhpo -m model.{last}={sweep}`."
         )
 
     def _group_target(self, name: str) -> Target | None:

@@ -37,7 +37,11 @@ def equal(one: Tensor, other: Tensor) -> bool:
 
 
 def check_effect(
-    name: str, values: tuple[Any, Any], bases: Sequence[Config], train: Callable[[Config, bool], Outcome | None]
+    name: str,
+    values: tuple[Any, Any],
+    bases: Sequence[Config],
+    train: Callable[[Config, bool], Outcome | None],
+    way_out: str,
 ) -> None:
     """Raise where two values of a hyperparameter lead to the very same client.
 
@@ -50,6 +54,7 @@ def check_effect(
         values: Two values that ought to differ in effect.
         bases: Configurations around them, the likeliest to show an effect first.
         train: Trains a client, a few steps or in full, from the same start with the same randomness; None if it fails.
+        way_out: Ends the message.
     """
     alike = False
     for full in (False, True):
@@ -64,8 +69,7 @@ def check_effect(
         return
     raise ValueError(
         f"hyperparameter {name!r} takes no effect: a client trained with {values[0]!r} is the same, bit for bit, "
-        f"as one trained with {values[1]!r}. It may be read only when the module is built, or be overwritten. Tune "
-        "what is used while training, or switch the proof off with FederatedLoop(verify=False)."
+        f"as one trained with {values[1]!r}. {way_out}"
     )
 
 

@@ -108,7 +108,8 @@ def _check_effects(
         if values is None and name in tuning.config and tuning.config[name] != binding.original(name):
             values = tuning.config[name], binding.original(name)
         if values is not None and values[0] != values[1] and name not in LOOP:
-            check_effect(name, values, tuning.bases(name), trial.outcome)
+            way_out = binding.without_effect(name, values)
+            check_effect(name, values, tuning.bases(name), trial.outcome, way_out)
     for name, ends in tuning.server.items():
         check_server_effect(algorithm, name, ends, weights)
 

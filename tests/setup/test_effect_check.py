@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from lightning_fedhpo import Ditto, FedAvg, FedPA, Fixed, Float, RandomSearch, SearchSpace
+from lightning_fedhpo import Choice, Ditto, FedAvg, FedPA, Fixed, Float, RandomSearch, SearchSpace
 from lightning_fedhpo.testing import ToyModule, toy_run
 from tests.fits import fit
 
@@ -15,6 +16,55 @@ def test_a_hyperparameter_without_effect() -> None:
     with pytest.raises(ValueError, match=r"'module.unused' takes no effect"):
         fit(1, Fixed({"module.unused": 2.0}), module=module)
     assert module.unused == 1.0
+
+
+class Usual(ToyModule):
+    """Written in the commonest way: everything in ``hparams``, read when layers and optimizer are made."""
+
+    def __init__(
+        self,
+        lr: float = 0.03,
+        head_lr: float = 0.3,
+        decay: float = 1e-4,
+        mass: float = 0.8,
+        drop: float = 0.15,
+        hidden: int = 16,
+        batch_size: int = 8,
+    ) -> None:
+        super().__init__(dropout=drop)
+        self.save_hyperparameters()
+        self.beta, self.gain = 0.5, 1.0
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        *body, head, bias = self.parameters()
+        own = self.hparams
+        groups = [{"params": body}, {"params": [head, bias], "lr": own["head_lr"]}]
+        return torch.optim.AdamW(groups, lr=own["lr"], weight_decay=own["decay"], betas=(own["mass"], 0.99))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("hparams.lr", "what is used is `lr` or `lr.0`: tune that name"),
+        ("hparams.head_lr", "what is used is `lr.1`"),
+        ("hparams.decay", "what is used is `weight_decay`"),
+        ("hparams.mass", "what is used is `beta1`"),
+        ("hparams.drop", "what is used is `dropout`"),
+        ("hparams.batch_size", "what is used is `batch_size`"),
+        ("hparams.hidden", "cannot change its shape during a run: .* `fedhpo -m model.hidden=0.01,0.02`"),
+        ("module.gain", "reads it only when it is built, or overwrites it"),
+        ("foreach", "leave it out of the space"),
+        ("self.beta", "'self.beta' reaches nothing .* Did you mean `module.beta`"),
+        ("beta", "'beta' reaches nothing .* Did you mean `module.beta`"),
+        ("head_lr", "'head_lr' reaches nothing .* Tune `lr.1` for the module's `hparams.head_lr`"),
+        ("hidden", "'hidden' reaches nothing .* Tune `hparams.hidden`"),
+    ],
+)
+def test_the_name_that_was_meant_is_told(name: str, told: str) -> None:
+    space = {name: Choice([False, True]) if name == "foreach" else Float(0.01, 0.02)}
+    with pytest.raises(ValueError, match=told) as error:
+        fit(2, RandomSearch(SearchSpace(client=space), budget=2, max_rounds=2), module=Usual())
+    assert "verify" not in str(error.value)
 
 
 class Deaf(FedAvg):
