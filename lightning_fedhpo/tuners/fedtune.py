@@ -10,6 +10,7 @@ the bytes that this takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from lightning_fedhpo.tuners.base import RunPlan, Tuner
 from lightning_fedhpo.tuners.ensemble_loss import derivative, finite, outputs_of
 from lightning_fedhpo.tuners.fedtune_state import FedTuneState
 from lightning_fedhpo.tuners.model_buffer import ModelBuffer
+from lightning_fedhpo.tuners.weight_sharing import MOST_CONFIGS
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
@@ -107,6 +109,12 @@ class FedTune(Tuner):
                     f"{name}=Choice({[dimension.quantile(part) for part in (0.0, 0.5, 1.0)]!r})."
                 )
         options = [dimension.options for dimension in space.client.values() if isinstance(dimension, Choice)]
+        count = math.prod(map(len, options))
+        if count > MOST_CONFIGS:
+            raise ValueError(
+                f"FedTune has at most {MOST_CONFIGS} candidates, got {count} by all combinations of the values of "
+                f"{', '.join(space.client)}: list fewer values, or fewer hyperparameters."
+            )
         self._candidates = [dict(zip(space.client, values, strict=True)) for values in product(*options)]
         self.repeats = len(self._candidates) if self.relaxation == "concrete" else 1
 

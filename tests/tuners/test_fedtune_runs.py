@@ -92,10 +92,17 @@ def test_the_ledger_of_federated_credits(relaxation: Any) -> None:
     assert ledger["evaluations"] == rounds * models * int(toy_data().sizes("val").sum())
 
 
+HUGE = SearchSpace(client={name: Choice(range(100)) for name in "abcdef"})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"space": SearchSpace(client={"lr": Float(0.1, 1.0)})}, r"lr=Choice\(\["),
+        (
+            {"space": HUGE},
+            "at most 10000 candidates, got 1000000000000 by all combinations of the values of a, b, ",
+        ),
         ({"relaxation": "concrete"}, '`buffer` must be "shared"'),
     ],
 )
