@@ -33,6 +33,15 @@ def test_regret_falls_with_slope_minus_a_third_down_to_its_similarity(recipe: Mo
     assert all(one.best_fixed < one.regret < one.bound for ours in runs.values() for one in ours)
 
 
+def test_without_distance_the_subgradient_at_the_kink_decides(recipe: ModuleType) -> None:
+    """With 0 a task that starts at its optimum stays there: the first task alone has a regret, of at most m G D."""
+    stays, leaves = (recipe.run(4, 0.0, 0, at_kink) for at_kink in (0.0, 1.0))
+    assert stays.tasks * stays.regret < recipe.M * recipe.G * recipe.D
+    assert leaves.regret > 100 * stays.regret
+    assert recipe.run(4, 0.1, 0, 0.0).regret == recipe.run(4, 0.1, 0, 1.0).regret, "nobody else meets a kink"
+    assert leaves.best_fixed < leaves.uniform
+
+
 def test_a_run_is_the_theorems(recipe: ModuleType) -> None:
     """k = 3: c_j = D / (G j sqrt(m)), tau = 2 m (k^(3/2) b / D G)^2 = 540, eta = sqrt(log k / (k tau)) / (m b)."""
     draw = np.random.default_rng([7, 540, 100])
