@@ -1,8 +1,9 @@
 """Draws the pictures of docs/methods anew: runs each page's command and draws a figure of it.
 
-python docs/pictures.py                 # all pages, some minutes
-python docs/pictures.py fedex fedpop    # some
-python docs/pictures.py --runs runs     # keeps the runs in a folder, and draws from those that are there
+python -m docs.pictures                 # all pages, some minutes
+python -m docs.pictures fedex fedpop    # some
+python -m docs.pictures report          # README's: the report of `fedhpo` without arguments, by chromium
+python -m docs.pictures --runs runs     # keeps the runs in a folder, and draws from those that are there
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import matplotlib.pyplot as plt
 from PIL import Image
 
 from lightning_fedhpo import plots
+from tests.report.browser import Browser
 
 DOCS = Path(__file__).parent
 FIGURES: dict[str, Callable[..., Any]] = {
@@ -61,9 +63,11 @@ def run(page: str, runs: Path) -> Path:
     """Run a page's command, unless it has been, and return the folder of its run or sweep."""
     folder = runs / page
     if not folder.exists():
-        arguments = [argument.replace("<folder>", str(runs / "fedpop")) for argument in command(page)]
-        where = f"hydra.{'sweep' if '-m' in arguments else 'run'}.dir={folder}"
-        subprocess.run([sys.executable, "-m", "lightning_fedhpo.cli.main", *arguments, where], check=True)
+        runs.mkdir(parents=True, exist_ok=True)
+        given = command(page) if page in FIGURES else ["logger=none"]
+        arguments = [argument.replace("<folder>", str(runs / "fedpop")) for argument in given]
+        where = f"hydra.{'sweep' if '-m' in arguments else 'run'}.dir={page}"
+        subprocess.run([sys.executable, "-m", "lightning_fedhpo.cli.main", *arguments, where], check=True, cwd=runs)
     return folder
 
 
@@ -74,19 +78,35 @@ def draw(page: str, runs: Path) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=100)
     plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(64).save(DOCS / "pictures" / f"{page}.png", optimize=True)
+    save(Image.open(drawn), page)
+
+
+def photograph(runs: Path) -> None:
+    """Take a picture of the upper part of a run's report."""
+    with tempfile.TemporaryDirectory() as passing, Browser(Path(passing)) as browser:
+        browser.open(run("report", runs) / "report.html", width=1100)
+        browser.save_screenshot(Path(passing) / "report.png", last="#probabilities")
+        save(Image.open(Path(passing) / "report.png"), "report")
+
+
+def save(picture: Image.Image, page: str) -> None:
+    """Save a picture with a palette."""
+    picture.convert("RGB").quantize(256).save(DOCS / "pictures" / f"{page}.png", optimize=True)
 
 
 def main() -> None:
     """Draw the pages that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", default=list(FIGURES), help="of docs/methods, without .md; all by default")
+    parser.add_argument(
+        "pages", nargs="*", default=[*FIGURES, "report"], help="of docs/methods, without .md, or report"
+    )
     parser.add_argument("--runs", type=Path, help="a folder that keeps the runs")
     asked = parser.parse_args()
     matplotlib.use("agg")
     with tempfile.TemporaryDirectory() as passing:
+        runs = (asked.runs or Path(passing)).absolute()
         for page in asked.pages:
-            draw(page, asked.runs or Path(passing))
+            photograph(runs) if page == "report" else draw(page, runs)
 
 
 if __name__ == "__main__":

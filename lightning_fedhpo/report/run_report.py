@@ -12,7 +12,7 @@ from lightning_fedhpo.plots import charts
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
-from lightning_fedhpo.report.words import costs, duration, number, size
+from lightning_fedhpo.report.words import costs, duration, number, relative, size
 
 FILE = "report.html"
 
@@ -30,7 +30,8 @@ def run_page(run: RunData, command: str | None = None) -> str:
     method = " with ".join(kind for kind in (_kind(run, "search"), _kind(run, "tuner")) if kind) or "no tuning"
     title = f"fedhpo: {method}: {_kind(run, 'model')} on {_kind(run, 'data')}"
     spent, seed = number(run.ledger["rounds"]), run.summary["seed"]
-    subtitle = f"A run of {spent} rounds with seed {seed}, in {run.folder}"
+    where = "" if run.folder is None else f", in {relative(run.folder)}"
+    subtitle = f"A run of {spent} rounds with seed {seed}{where}"
     return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run, command)])
 
 

@@ -22,7 +22,7 @@ from lightning_fedhpo.report.comparison import (
 )
 from lightning_fedhpo.report.plotly_figure import plotly_figure
 from lightning_fedhpo.report.run_report import FILE
-from lightning_fedhpo.report.words import number, rough
+from lightning_fedhpo.report.words import number, relative, rough
 
 Tests = Mapping[str, Sequence[Tested]]
 
@@ -40,7 +40,7 @@ def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | 
     if missing:
         told.append(page.boxes(page.box("Runs that are missing", page.code("\n".join(missing)), warns=True)))
     labels = {run.label for run in runs}
-    subtitle = f"{number(len(runs))} runs of {number(len(labels))} methods, in {folder}"
+    subtitle = f"{number(len(runs))} runs of {number(len(labels))} methods, in {relative(folder)}"
     figures = page.section("Figures", *_figures(runs, metrics))
     html = page.page("fedhpo: a sweep", subtitle, [*told, figures, _runs(runs, folder)])
     with replacing(path) as file:

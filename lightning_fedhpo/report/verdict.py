@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report.words import number, rough
 from lightning_fedhpo.run.result_text import config_text
@@ -38,14 +39,14 @@ class Duel:
         return statistics.fmean(self.gaps)
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean, as if rounds were independent; nan of a single round."""
-        return statistics.stdev(self.gaps) / math.sqrt(len(self.gaps)) if len(self.gaps) > 1 else math.nan
+    def half(self) -> float:
+        """Half of the mean's 95 % interval, as if rounds were independent; nan of a single round."""
+        return interval(self.gaps)[1]
 
     @property
     def clear(self) -> bool:
-        """Whether the gap is more than two standard errors, for or against the best arm."""
-        return abs(self.mean) > 2 * self.error
+        """Whether the interval leaves out 0, for or against the best arm."""
+        return abs(self.mean) > self.half
 
 
 def duel(run: RunData) -> Duel | None:
@@ -107,7 +108,7 @@ def certainty(run: RunData) -> Iterator[str]:
         took_part = run.column("clients", run.searched) if "clients" in run.history.columns else [0]
         everyone = 0 < len(run.federation) <= max(took_part)
         cause = "" if everyone else ": each round has another cohort"
-        yield f"A round's score carries a noise of about ±{rough(noise)}{cause}."
+        yield f"A round's score carries a noise of about {rough(noise)}, as a deviation{cause}."
     yield f"All this is one seed ({run.summary['seed']}). Run it with others before you rely on a small gain."
 
 
@@ -120,9 +121,9 @@ def _against_the_runner_up(run: RunData) -> Iterator[str]:
         return
     rounds = len(found.gaps)
     where = f"In the last {rounds} rounds that both lived" if rounds > 1 else "In the only round that both lived"
-    error = f" ± {rough(found.error)} (standard error)" if rounds > 1 else ""
+    half = f" ± {rough(found.half)} (95 % interval)" if rounds > 1 else ""
     side = "ahead of" if found.mean >= 0 else "behind"
-    gap = f"{where}, arm {found.best} was {side} the runner-up, arm {found.other}, by {rough(abs(found.mean))}{error}"
+    gap = f"{where}, arm {found.best} was {side} the runner-up, arm {found.other}, by {rough(abs(found.mean))}{half}"
     if not found.clear:
         yield f"{gap}: within the noise. Another seed may choose another arm."
     elif found.mean > 0:

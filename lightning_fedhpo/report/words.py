@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 _COUNTS = {
@@ -34,6 +35,15 @@ def rough(value: float) -> str:
     ('0.035', '1.1')
     """
     return f"{value:.2g}"
+
+
+def relative(folder: Path) -> Path:
+    """Return a folder as seen from the present one; whole if it is not in there.
+
+    >>> relative(Path.cwd() / "outputs" / "run").as_posix()
+    'outputs/run'
+    """
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def size(count: float) -> str:

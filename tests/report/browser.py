@@ -75,9 +75,11 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def save_screenshot(self, path: Path) -> None:
-        """Save a picture of the whole page."""
-        picture = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+    def save_screenshot(self, path: Path, last: str = "body") -> None:
+        """Save a picture of the page, from its top to the end of the last element to be seen."""
+        width, height = self.ask(f"[innerWidth, document.querySelector('{last}').getBoundingClientRect().bottom]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        picture = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
         path.write_bytes(base64.b64decode(picture))
 
     def save_pdf(self, path: Path) -> None:

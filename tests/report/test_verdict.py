@@ -27,8 +27,8 @@ def test_the_runner_up_lived_longest_beside_the_best() -> None:
     assert found is not None and (found.best, found.other) == (0, 2)
     gaps = [0.0, 0.5, 0.4]
     assert found.gaps == pytest.approx(gaps) and found.mean == pytest.approx(0.3)
-    assert found.error == pytest.approx(statistics.stdev(gaps) / math.sqrt(3))
-    assert not found.clear, "0.3 is less than two errors of 0.15"
+    assert found.half == pytest.approx(4.303 * statistics.stdev(gaps) / math.sqrt(3))  # Student's t, two degrees
+    assert not found.clear, "0.3 is less than 0.66"
 
 
 @pytest.mark.parametrize(("mode", "sign"), [("min", 1), ("max", -1)])
@@ -56,7 +56,8 @@ def test_an_arm_that_was_trained_anew_is_none_of_the_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("took_part", "told"), [(3, "about ±0.71."), (2, "about ±0.71: each round has another cohort.")]
+    ("took_part", "told"),
+    [(3, "about 0.71, as a deviation."), (2, "about 0.71, as a deviation: each round has another cohort.")],
 )
 def test_rounds_of_all_clients_have_no_other_cohort(took_part: int, told: str) -> None:
     cells = {"round": range(5), "arm": [0] * 5, "score": [1.0, 2.0, 1.0, 2.0, 1.0], "clients": [took_part] * 5}
