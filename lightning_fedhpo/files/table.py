@@ -1,6 +1,7 @@
 """A table that grows by rows and is kept by columns: small in memory, plain in a checkpoint, CSV on disk.
 
-A run writes a row for every job, and a checkpoint of every round saves all of them: flat arrays keep that fast.
+A run writes a row for every job, and a checkpoint of every round saves all of them: flat arrays keep that fast, and
+compressed blocks of rows keep it small.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any, TextIO, overload
 
 import numpy as np
-import torch
 
 from lightning_fedhpo.files.folders import replacing
+from lightning_fedhpo.files.row_blocks import RowBlocks
 
 Cell = float | int | str | bool | None
 
@@ -118,6 +119,7 @@ class Table(Sequence[dict[str, Any]]):
         self._names = tuple(self._held)
         self._waiting = list(zip(*columns.values(), strict=True)) if columns else []
         self._flushed = 0
+        self._blocks = RowBlocks()
 
     @property
     def columns(self) -> list[str]:
@@ -213,26 +215,19 @@ class Table(Sequence[dict[str, Any]]):
         return table
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the table as a checkpoint keeps it: one tensor of kinds, and one of the numbers' bits."""
+        """Return the table as a checkpoint keeps it."""
         held = list(self._flush_rows().values())
-        shape = len(held), len(self)
-        kinds, bits = bytearray().join(one.kinds for one in held), b"".join(one.numbers.tobytes() for one in held)
-        return {
-            "names": list(self._names),
-            "kinds": torch.from_numpy(np.frombuffer(kinds, dtype=np.uint8).reshape(shape).copy()),
-            "bits": torch.from_numpy(np.frombuffer(bits, dtype=np.int64).reshape(shape).copy()),
-            "objects": [list(one.objects) for one in held],
-        }
+        objects = [list(one.objects) for one in held]
+        return {"names": list(self._names), "objects": objects, **self._blocks.state_dict(held, len(self))}
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any]) -> Table:
         """Return the table of a checkpoint."""
-        table = cls()
-        parts = saved["names"], saved["kinds"].numpy(), saved["bits"].numpy(), saved["objects"]
-        for name, kinds, bits, objects in zip(*parts, strict=True):
-            table._held[name] = Column.from_bytes(kinds.tobytes(), bits.tobytes(), objects)
-        table._names = tuple(table._held)
-        table._flushed = saved["kinds"].shape[1]
+        table, names = cls(), saved["names"]
+        columns = table._blocks.load_state_dict(saved, len(names))
+        for name, (kinds, numbers), objects in zip(names, columns, saved["objects"], strict=True):
+            table._held[name] = Column.from_bytes(kinds, numbers, objects)
+        table._names, table._flushed = tuple(names), saved["rows"]
         return table
 
 
