@@ -67,12 +67,14 @@ class LocalSchedulers:
 class RoundSchedulers:
     """Steps every schedule once a round, whatever its interval; optimizers lose what schedules wrap around their step.
 
+    After the last of its ``rounds`` an arm keeps its rates, so that it is tested with them; -1 is no last one.
+
     Attributes:
         watch_scores: Whether one of them goes by the arm's score.
     """
 
-    def __init__(self, trainer: AnyTrainer, module: LightningModule) -> None:
-        self._module, self._configs = module, trainer.lr_scheduler_configs
+    def __init__(self, trainer: AnyTrainer, module: LightningModule, rounds: int) -> None:
+        self._module, self._configs, self._rounds = module, trainer.lr_scheduler_configs, rounds
         self.watch_scores = any(config.reduce_on_plateau for config in self._configs)
         for optimizer in trainer.optimizers:  # what it is there for, a warning, is of no use here
             if hasattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched"):
@@ -80,7 +82,7 @@ class RoundSchedulers:
 
     def step(self, number: int, score: float) -> None:
         """Step all after the round of a number; one that goes by the score only if there is one."""
-        for config in self._configs:
+        for config in self._configs if number + 1 != self._rounds else ():
             if (number + 1) % config.frequency or _is_over(config.scheduler):
                 continue
             if config.reduce_on_plateau and math.isnan(score):
@@ -93,4 +95,4 @@ class RoundSchedulers:
 
 def _is_over(scheduler: Any) -> bool:
     """Whether a schedule of fixed length has ended: the client goes on at its last rate."""
-    return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps
+    return isinstance(scheduler, OneCycleLR) and scheduler.last_epoch + 1 >= scheduler.total_steps

@@ -63,7 +63,7 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
     for config in configs:
         if config.reduce_on_plateau:
             _check_plateau(config.scheduler, options.monitor, options.mode)
-    return private.RoundSchedulers(trainer, module)
+    return private.RoundSchedulers(trainer, module, epochs)
 
 
 def _lengths(scheduler: Any) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from torch.optim import SGD, lr_scheduler
 
 from lightning_fedhpo import FedEx, Fixed, Float, RandomSearch, SearchSpace
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.testing import ToyModule
+from lightning_fedhpo.testing import ToyModule, toy_data
 from lightning_fedhpo.tuners import Tuner
 from lightning_fedhpo.types import Suggestion
 from tests.fits import fit, same
@@ -63,13 +63,16 @@ def by_torch(schedule: Callable[[Any], Any], lr: float, scores: list[float]) -> 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_tuned_rate_moves_as_if_the_module_had_been_built_with_it(name: str) -> None:
     module = Scheduled(SCHEDULES[name])
-    fed, _, _ = fit(ROUNDS, Fixed({"lr": 0.3}), module=module, schedules="rounds", verify=False)
+    fed, trainer, _ = fit(ROUNDS, Fixed({"lr": 0.3}), module=module, schedules="rounds", verify=False)
     expected = by_torch(SCHEDULES[name], 0.3, fed.result.history["score"])
     assert len(set(expected)) > 1, "the rate moves"
     assert fed.result.history["rate/lr"] == expected
     assert fed.result.jobs["lr"] == [rate for rate in expected for _ in range(3)]
     assert module.rates[-3 * 3 * ROUNDS :] == [rate for rate in expected for _ in range(3 * 3)], "3 batches, 3 jobs"
     assert set(fed.result.history["client/lr"]) == {0.3} and fed.result.best["client"]["lr"] == 0.3
+    module.rates.clear()
+    fed.evaluate(trainer, module, toy_data())
+    assert set(module.rates) == {expected[-1]}, "clients are tested with the last round's rate"
     assert module.epochs == ROUNDS, "for `configure_optimizers` an epoch is a round"
 
 

@@ -95,7 +95,8 @@ def test_what_was_found_under_a_schedule_goes_back_in(schedule, rate):
 
 
 def test_a_client_with_more_steps_than_the_schedule_goes_on_at_its_last_rate():
-    fed, _ = trained(lambda optimizer, lr: schedules.OneCycleLR(optimizer, lr, total_steps=3), 0.1, epochs=4)
+    fed, module = trained(lambda optimizer, lr: schedules.OneCycleLR(optimizer, lr, total_steps=3), 0.1, epochs=4)
+    assert module.rates[-12:][2:] == [module.rates[-1]] * 10 and module.rates[-1] == pytest.approx(0.1 / 25 / 1e4)
     assert {row["local_steps"] for row in fed.result.jobs} == {12}
 
 
