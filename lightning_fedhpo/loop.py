@@ -17,7 +17,6 @@ from lightning_fedhpo.participation import Devices, NoisyScores, Participation, 
 from lightning_fedhpo.run import divergence, identity, result_text, unscored
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate
 from lightning_fedhpo.run.options import LoopOptions
-from lightning_fedhpo.run.result import Result
 from lightning_fedhpo.run.round import Round
 from lightning_fedhpo.setup import checks, schedule_lengths
 from lightning_fedhpo.setup.run_hooks import RunHooks
@@ -185,13 +184,6 @@ class FederatedLoop(RunHooks):
             self._log.end()
             result_text.tell_found(self.result)
             self.session.deploy()
-
-    @property
-    def result(self) -> Result:
-        """What has been found so far, and what it has cost."""
-        if self._session is None or not self._session.has_arms:
-            raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
-        return self._session.result
 
     def evaluate(
         self,

@@ -5,11 +5,13 @@ Tested on the oldest and the newest Lightning that ``pyproject.toml`` allows (``
 
 from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
 
-from lightning_fedhpo._lightning.figures import hide_hyperparameters as hide_hyperparameters
 from lightning_fedhpo._lightning.figures import logging_into as logging_into
 from lightning_fedhpo._lightning.figures import publish as publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer as AnyTrainer
 from lightning_fedhpo._lightning.hooks import watchers_of_jobs as watchers_of_jobs
+from lightning_fedhpo._lightning.hyperparameters import hide_hyperparameters as hide_hyperparameters
+from lightning_fedhpo._lightning.hyperparameters import replace_hyperparameters as replace_hyperparameters
+from lightning_fedhpo._lightning.hyperparameters import share_hyperparameters as share_hyperparameters
 from lightning_fedhpo._lightning.launchers import children_run as children_run
 from lightning_fedhpo._lightning.launchers import refused_launcher as refused_launcher
 from lightning_fedhpo._lightning.loops import RoundsLoop as RoundsLoop

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.client.step_log import Recorder
 
 
 def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | None) -> None:
@@ -26,10 +23,15 @@ def publish(trainer: AnyTrainer, figures: Mapping[str, float], progress: str | N
         connector._logged_metrics.update(tensors)
 
 
-def hide_hyperparameters(module: LightningModule, names: Iterable[str]) -> None:
-    """Take hyperparameters out of what Lightning logs of a module: tuned ones do not have the module's value."""
-    for name in names:
-        getattr(module, "_hparams_initial", {}).pop(name, None)
+class Log(Protocol):
+    """What a client's steps log: :class:`~lightning_fedhpo.client.step_log.StepLog`."""
+
+    @property
+    def log(self) -> Callable[..., None]:
+        """Takes one value, as ``self.log`` does."""
+
+    def so_far(self) -> dict[str, float]:
+        """Return the figures of what was logged."""
 
 
 class LoggedValues:
@@ -38,7 +40,7 @@ class LoggedValues:
     A module that overrides ``log`` reaches it, and ``trainer.callback_metrics`` reads a client's figures from it.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Log) -> None:
         self._recorder = recorder
 
     def log(self, fx: str, name: str, value: Any, **options: Any) -> None:

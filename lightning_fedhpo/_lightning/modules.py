@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -13,11 +13,8 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from lightning_fedhpo._lightning.figures import LoggedValues
+from lightning_fedhpo._lightning.figures import Log, LoggedValues
 from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced, inside, overrides
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.client.step_log import Recorder
 
 STEP_HOOKS = (
     "optimizer_step",
@@ -83,7 +80,7 @@ class ModuleHooks:
         return None
 
     @contextmanager
-    def logging_to(self, recorder: Recorder, hook: str) -> Iterator[None]:
+    def logging_to(self, recorder: Log, hook: str) -> Iterator[None]:
         """Lead ``self.log`` into a recorder while a client trains or validates."""
         loop, connector = self._trainer.fit_loop.epoch_loop, self._trainer._logger_connector
         log, values = {"log": recorder.log} if self._shadowed else {}, LoggedValues(recorder)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim.lr_scheduler import OneCycleLR
 
+from lightning_fedhpo._lightning.figures import Log
 from lightning_fedhpo._lightning.hooks import AnyTrainer, inside
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.client.step_log import Recorder
 
 Validate: TypeAlias = Callable[[], dict[str, float]] | None
 
@@ -33,17 +31,17 @@ class LocalSchedulers:
         """Whether one of them may want a client's validation scores at the end of an epoch."""
         return any(config.reduce_on_plateau for config in self._by_epoch)
 
-    def after_step(self, number: int, last: bool, recorder: Recorder) -> None:
+    def after_step(self, number: int, last: bool, recorder: Log) -> None:
         """Step those that go by optimizer steps."""
         if self._by_step and ((number + 1) % self._window == 0 or last):
             self._advance(self._by_step, number, recorder, None)
 
-    def after_epoch(self, epoch: int, recorder: Recorder, validate: Validate) -> None:
+    def after_epoch(self, epoch: int, recorder: Log, validate: Validate) -> None:
         """Step those that go by local epochs; ``validate`` scores the client for one that watches its validation."""
         if self._by_epoch:
             self._advance(self._by_epoch, epoch, recorder, validate)
 
-    def _advance(self, configs: Sequence[Any], number: int, recorder: Recorder, validate: Validate) -> None:
+    def _advance(self, configs: Sequence[Any], number: int, recorder: Log, validate: Validate) -> None:
         scores: dict[str, float] | None = None
         for config in configs:
             if (number + 1) % config.frequency or _is_over(config.scheduler):

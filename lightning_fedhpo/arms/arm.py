@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from lightning_fedhpo import machine
 from lightning_fedhpo.arms.client_states import ClientState, ClientStates, Spill
-from lightning_fedhpo.binding.optimizer_reset import copied
+from lightning_fedhpo.arms.copies import copied
 from lightning_fedhpo.types import ClientResult, Config
 
 Model = dict[str, Any]

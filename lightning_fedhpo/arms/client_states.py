@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.binding.optimizer_reset import copied
+from lightning_fedhpo.arms.copies import copied
 from lightning_fedhpo.files.digest import digest_of, is_whole
 from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError, written
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import Optimizer
+
+from lightning_fedhpo.arms.copies import copied
 
 if TYPE_CHECKING:
     from lightning_fedhpo._lightning import RoundSchedulers
@@ -115,13 +116,3 @@ def _own_attributes(optimizer: Optimizer) -> dict[str, Any]:
 
 def _is_constant(value: Any) -> bool:
     return all(map(_is_constant, value)) if isinstance(value, tuple) else isinstance(value, _CONSTANTS)
-
-
-def copied(state: Any) -> Any:
-    """Copy the tensors in a state, as deep as its containers go: an optimizer's next step changes them in place."""
-    if isinstance(state, dict):
-        copy = {key: copied(value) for key, value in state.items()}
-        return defaultdict(state.default_factory, copy) if isinstance(state, defaultdict) else copy
-    if type(state) in (list, tuple):
-        return type(state)(map(copied, state))
-    return state.clone() if isinstance(state, torch.Tensor) else state

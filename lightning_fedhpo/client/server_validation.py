@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.datamodule import source_of
 from lightning_fedhpo.data.examples import Examples
@@ -97,7 +97,7 @@ class ServerValidation:
             bench.binding.apply(config)
             return bench.evaluate(self.examples, self.batch_size)
 
-    def differentiate(self, recorder: Recorder) -> dict[str, float]:
+    def differentiate(self, recorder: StepLog) -> dict[str, float]:
         """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
         with self._begun() as bench:
             bench.binding.restore()  # and not the last job's values, which the validation may read

@@ -18,14 +18,14 @@ _REDUCTIONS = ("mean", "sum", "min", "max")
 _RETURNED = ("returned", False)
 
 
-class Recorder:
+class StepLog:
     """Collects ``self.log`` calls of one pass over a client's batches.
 
     Args:
         metrics: The module's torchmetrics objects, which are reset before and after every pass.
 
     Example:
-        >>> recorder = Recorder([])
+        >>> recorder = StepLog([])
         >>> recorder.begin("validation")
         >>> recorder.batch_size = 3; recorder.log("loss", 1.0)
         >>> recorder.batch_size = 1; recorder.log("loss", 5.0)

@@ -20,7 +20,7 @@ from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.client.fast_sgd import step_of
-from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.data.images import channels_inside
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LocalTraining:
         schedules: bool = True,
     ) -> None:
         self.trainer, self.module = trainer, module
-        self.recorder = Recorder([child for child in module.modules() if isinstance(child, Metric)])
+        self.recorder = StepLog([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
         self.drop_last = data.drop_last
         self.channels_inside = False
@@ -202,7 +202,7 @@ class LocalTraining:
         examples: Examples,
         stage: str = "validation",
         limit: int | float = 1.0,
-        recorder: Recorder | None = None,
+        recorder: StepLog | None = None,
         batch_size: int | None = None,
         gradients: bool = False,
     ) -> dict[str, float]:
@@ -247,7 +247,7 @@ class LocalTraining:
 
     def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
         self._validations += 1
-        return self.evaluate(val, limit=limit, recorder=Recorder([]))
+        return self.evaluate(val, limit=limit, recorder=StepLog([]))
 
     def _set_mode(self, training: bool, stage: str, modes: Sequence[nn.Module]) -> None:
         # Only what was in training mode before: a frozen backbone in eval mode stays there.

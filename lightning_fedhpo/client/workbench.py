@@ -17,7 +17,7 @@ from lightning_fedhpo.arms.arm import LOCAL, Arm
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, Added, Limits, LocalRun, Method
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
-from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
@@ -201,7 +201,7 @@ class Workbench:
         """Return what the module logs when it validates on examples, as it is now."""
         return self.local.evaluate(examples, limit=self.limits.val, batch_size=batch_size)
 
-    def differentiate(self, examples: Examples, recorder: Recorder, batch_size: int | None = None) -> dict[str, float]:
+    def differentiate(self, examples: Examples, recorder: StepLog, batch_size: int | None = None) -> dict[str, float]:
         """Validate on examples with gradients, whose values ``recorder`` takes."""
         return self.local.evaluate(examples, "validation", self.limits.val, recorder, batch_size, gradients=True)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from lightning import LightningDataModule, Trainer
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
 
+from lightning_fedhpo import _lightning as private
+
 TRANSFER_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 SETTINGS = ("name", "prepare_data_per_node", "allow_zero_length_dataloader_with_multiple_devices")
 """What Lightning reads from a data module beside its hooks."""
-HYPERPARAMETERS = ("_hparams", "_hparams_initial", "_hparams_name", "_log_hyperparams")
-"""Where Lightning keeps what `save_hyperparameters` has saved."""
 HOOKS = frozenset(name for kind in (ModelHooks, DataHooks, CheckpointHooks) for name in vars(kind))
 """Names that Lightning calls itself: these are forwarded one by one, where that is right."""
 
@@ -42,7 +42,8 @@ class DataModuleProxy(LightningDataModule):
 
     def _adopt_hyperparameters(self) -> None:
         """Put the data module's hyperparameters where a logger and a checkpoint look for them."""
-        vars(self).update({name: value for name, value in vars(self._module).items() if name in HYPERPARAMETERS})
+        if self._module is not None:
+            private.share_hyperparameters(self._module, self)
 
     if not TYPE_CHECKING:  # a type checker would take any attribute for granted
 
@@ -117,5 +118,4 @@ def take_own_hyperparameters(module: LightningDataModule) -> None:
     if "_instantiator" in saved and path.rpartition(".")[2] == type(module).__name__:
         own = {"_class_path": path, **inner.get("init_args", {}), **inner.get("dict_kwargs", {})}
         own["_instantiator"] = saved["_instantiator"]
-        saved.clear()
-        module.save_hyperparameters(own, logger=module._log_hyperparams)
+        private.replace_hyperparameters(module, own)

@@ -15,7 +15,7 @@ from torchmetrics import Metric, MetricCollection
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo._lightning import AnyTrainer
-from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.step_log import StepLog
 
 
 def validated(
@@ -33,7 +33,7 @@ def validated(
         size: Returns the number of a batch's examples.
     """
     loader, count = _validation_batches(trainer)
-    hooks, recorder = private.ModuleHooks(trainer, module), Recorder([])
+    hooks, recorder = private.ModuleHooks(trainer, module), StepLog([])
     transfer = private.batch_transfer(trainer, module, owner) or (lambda batch: batch)
     step = private.evaluation_step(trainer, module, "validation")
     recorder.begin("validation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -117,11 +117,8 @@ def load(source: Source) -> RunData:
     if isinstance(source, FederatedData):
         return RunData(federation=Table(client_table(source)))
     if isinstance(source, Result):
-        names = ("history", "jobs", "configs", "arms", "best_arm", "best", "score", "ledger", "trajectory")
-        return RunData(
-            **{name: getattr(source, name) for name in (*names, "monitor", "mode")},
-            lineage=source.tables.get("lineage", Table()),
-        )
+        shared = {one.name: getattr(source, one.name) for one in fields(RunData) if hasattr(source, one.name)}
+        return RunData(**shared, lineage=source.tables.get("lineage", Table()))
     if not isinstance(source, str | PathLike):
         raise TypeError(f"a figure takes `fed.result`, a run's folder or a FederatedData, got {shown(source)}.")
     folder = Path(source)

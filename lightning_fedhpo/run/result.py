@@ -17,7 +17,6 @@ from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.tuners.base import Tuner
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 
@@ -68,12 +67,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         return result_text.html(self)
-
-    def plot(self) -> Figure:
-        """Draw the most telling figures of this run side by side; :mod:`lightning_fedhpo.plots` has all of them."""
-        from lightning_fedhpo import plots  # late: it reads results
-
-        return plots.overview(self)
 
     def to_pandas(self) -> dict[str, DataFrame]:
         """Return ``{"history": ..., "jobs": ..., "arms": ...}`` as pandas' DataFrames.

@@ -11,7 +11,9 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning_fedhpo import processes
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.plots.run_result import RunResult
 from lightning_fedhpo.run import checkpoint, checkpoint_file
+from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
@@ -22,6 +24,7 @@ class RunHooks(Callback):
     """Base of :class:`~lightning_fedhpo.FederatedLoop`: everything but the rounds."""
 
     is_federated_loop = True
+    options: LoopOptions
     _begun = False
 
     def __init__(self) -> None:
@@ -101,6 +104,13 @@ class RunHooks(Callback):
     def search(self) -> Search:
         """The run's search; one that starts a single arm if none was given."""
         return self.session.parts.search
+
+    @property
+    def result(self) -> RunResult:
+        """What has been found so far, and what it has cost."""
+        if self._session is None or not self._session.has_arms:
+            raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
+        return self._session.result
 
     @property
     def choice(self) -> str:

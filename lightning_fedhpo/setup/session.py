@@ -16,11 +16,12 @@ from lightning_fedhpo.arms.client_states import Spill
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor
+from lightning_fedhpo.plots.run_result import RunResult
 from lightning_fedhpo.run import checkpoint, identity
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
-from lightning_fedhpo.run.result import Result, result_of
+from lightning_fedhpo.run.result import result_of
 from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.setup import checks, schedule_lengths
 from lightning_fedhpo.setup.compose import compose
@@ -65,9 +66,9 @@ class Session:
         return self.prepared and len(self.state.arms) > 0
 
     @property
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         """What has been found so far, and what it has cost."""
-        return result_of(self.parts, self.state, self.bench.binding)
+        return RunResult(**vars(result_of(self.parts, self.state, self.bench.binding)))
 
     def continue_from(self, before: Session | None) -> None:
         """Go on with a run that the same Trainer has begun; without one, tuner and search forget earlier runs."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.tracking.standing import Clock, Standing, rounds_of, spent_of, standing_of
 from lightning_fedhpo.tuners.base import check_beside_loop
 
 if TYPE_CHECKING:
-    from lightning_fedhpo.loop import FederatedLoop
     from lightning_fedhpo.tracking.live_view import LiveView
 
 PAUSE = 100
@@ -83,7 +83,7 @@ class RoundProgress(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # a Trainer has callbacks
-        self._fed: FederatedLoop = next(one for one in callbacks if getattr(one, "is_federated_loop", False))
+        self._fed: RunHooks = next(one for one in callbacks if getattr(one, "is_federated_loop", False))
         self._clock, self._done, self._shown = Clock(spent_of(self._fed)), trainer.current_epoch, -1
         self._terminal = self._show == "auto" and sys.stdout.isatty()
         self._due = -math.inf if self._terminal else math.inf

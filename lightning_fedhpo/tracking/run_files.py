@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.data.describe import client_table
@@ -18,15 +18,13 @@ from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.result import Result
-
-if TYPE_CHECKING:
-    from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.setup.run_hooks import RunHooks
 
 PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "hydra-core", "wandb")
 """The packages whose versions a summary has."""
 
 
-def write_tables(fed: FederatedLoop, folder: Path, evaluation: Evaluation | None = None) -> None:
+def write_tables(fed: RunHooks, folder: Path, evaluation: Evaluation | None = None) -> None:
     """Write the tables of the rounds so far, and of a final test. A run that has not begun has none."""
     if not fed.arms:
         return

@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.setup.run_hooks import RunHooks
 
 
 @dataclass(frozen=True)
@@ -73,21 +72,21 @@ class Clock:
         return elapsed, elapsed / since * max(planned - spent, 0) if planned and since else None
 
 
-def spent_of(fed: FederatedLoop) -> int:
+def spent_of(fed: RunHooks) -> int:
     """Return the rounds of single arms that a run has spent."""
     return fed.session.state.records.spent
 
 
-def rounds_of(fed: FederatedLoop) -> int:
+def rounds_of(fed: RunHooks) -> int:
     """Return the rounds that are planned; 0 if it is not known."""
-    return fed.search.rounds + (fed.retrain or 0) if fed.search.rounds else 0
+    return fed.search.rounds + (fed.options.retrain or 0) if fed.search.rounds else 0
 
 
-def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Standing:
+def standing_of(fed: RunHooks, done: int, jobs: int, clock: Clock) -> Standing:
     """Return where a run stands after so many rounds, and so many jobs of the next one."""
     parts, arms, spent = fed.session.parts, fed.session.state.arms, spent_of(fed)
     best = arms.best
-    planned = fed.search.spends + (fed.retrain or 0) if fed.search.spends else 0
+    planned = fed.search.spends + (fed.options.retrain or 0) if fed.search.spends else 0
     elapsed, left = clock.read(spent, planned)
     known = [(fed.options.sign * score, place, score) for place, score in enumerate(best.scores, 1) if score == score]
     _, place, top = min(known, default=(0.0, 0, math.nan))
@@ -109,7 +108,7 @@ def standing_of(fed: FederatedLoop, done: int, jobs: int, clock: Clock) -> Stand
     )
 
 
-def _belief(fed: FederatedLoop) -> list[tuple[float, Mapping[str, Any]]]:
+def _belief(fed: RunHooks) -> list[tuple[float, Mapping[str, Any]]]:
     """Return the candidates of the best arm, each with its probability; of clients with their own, with the mean."""
     best = fed.session.state.arms.best
     tuner = fed.session.parts.tuner_of(best)

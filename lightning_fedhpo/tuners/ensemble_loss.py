@@ -16,7 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from lightning_fedhpo.client.server_validation import ServerValidation
-from lightning_fedhpo.client.step_log import Recorder
+from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.types import Config
 
 Outputs = list[Any]
@@ -81,7 +81,7 @@ def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> It
         own.update(before)
 
 
-class LossRecorder(Recorder):
+class LossRecorder(StepLog):
     """Collects what is logged, and differentiates the loss of a name with respect to some weights, batch by batch."""
 
     def __init__(self, loss: str, weights: Tensor) -> None:
