@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
+from lightning_fedhpo.tracking.mlflow import check_server
 
 
 class RunFolder(HydraCallback):
@@ -114,11 +116,43 @@ def loggers(cfg: DictConfig) -> list[Logger]:
     """Return the configured loggers with the configuration logged. Of several processes, only the first one logs."""
     if not cfg.logger or not processes.is_first():
         return []
-    made = [build(cfg, "logger")] if "_target_" in cfg.logger else [build(cfg.logger, name) for name in cfg.logger]
-    running = [logger for logger in made if logger is not None]
+    if not OmegaConf.is_dict(cfg.logger):
+        raise ValueError(
+            f"`logger` must be a section with a `_target_`, got {cfg.logger!r}: `fedhpo --help` lists them."
+        )
+    several = "_target_" not in cfg.logger
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     for name in OmegaConf.select(cfg, "space.client") or ():
         settings["model"].pop(name, None)  # it is tuned: the model's own value is not used
-    for logger in running:
-        logger.log_hyperparams(settings)
-    return running
+    made = (
+        [_logger(cfg.logger, name, settings) for name in cfg.logger] if several else [_logger(cfg, "logger", settings)]
+    )
+    return [logger for logger in made if logger is not None]
+
+
+def _logger(cfg: DictConfig, name: str, settings: Mapping[str, Any]) -> Logger | None:
+    """Return a logger with the settings logged. Its first error is told in one line, whatever its package raises."""
+    address = cfg[name].get("tracking_uri") if OmegaConf.is_dict(cfg[name]) else None
+    if str(address).startswith(("http://", "https://")):
+        check_server(str(address))
+    try:
+        logger: Logger | None = build(cfg, name)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{name}: {_first_line(error)}") from error
+    try:
+        if logger is not None:
+            logger.log_hyperparams(settings)  # type: ignore[arg-type]  # of all kinds of values
+    except Exception as error:
+        raise ValueError(f"{type(logger).__name__} cannot be used: {_first_line(error)}") from error
+    return logger
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error, or of what the system has said before it."""
+    told: BaseException | None = error
+    while told is not None and not isinstance(told, OSError):
+        told = told.__cause__ or told.__context__
+    told = told or error
+    return f"{type(told).__name__}: {(str(told).strip() or '-').splitlines()[0]}"

@@ -20,6 +20,7 @@ from urllib.request import getproxies
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_fedhpo.files.folders import make_folder
 from lightning_fedhpo.tracking.sweep import sweep_group
 
 MODES = ("auto", "online", "offline", "disabled")
@@ -65,7 +66,7 @@ def wandb_logger(
         rank_zero_warn(f"Weights & Biases: {reason}; the run is logged offline.{advice}")
     group = sweep_group() if group == "auto" else group
     options = {"project": project, "dir": os.fspath(folder), "name": name, "group": group, "tags": tags}
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder("folder", Path(folder))
     attempts: tuple[Literal["online", "offline"], ...] = ("online", "offline")
     for attempt in attempts[1:] if asked == "offline" or reason else attempts:
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,8 @@ import torch
 
 from lightning_fedhpo.cli.errors import readable
 from lightning_fedhpo.cli.main import train
-from tests.runs import PLAIN, Whole, answer, composed, quiet_surroundings  # noqa: F401 - the fixture is used unasked
+from lightning_fedhpo.tracking import mlflow
+from tests.runs import PLAIN, Whole, answer, call, composed, quiet_surroundings, small  # noqa: F401 - the fixture is used unasked
 
 
 def test_wrong_settings_need_no_traceback(tmp_path: Path) -> None:
@@ -108,6 +112,50 @@ def test_wrong_settings_are_answered_in_a_few_lines(few_lines: Callable[..., Non
 def test_what_is_advised_for_a_retraining_works(tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert answer("trainer.max_epochs=8", "fed.retrain=2", *more.split()) == (None, "")
+
+
+LOGGERS = {
+    "logger=csv logger.save_dir=/dev/null/x": "fedhpo: CSVLogger cannot be used: NotADirectoryError",
+    "logger=several logger.csv.save_dir=/dev/null/x logger.wandb.mode=disabled": "CSVLogger cannot be used: NotADir",
+    "logger=csv logger.save_dir=5": "fedhpo: logger: expected str, bytes or os.PathLike object, not int",
+    "logger=wandb logger.folder=/dev/null/x": "fedhpo: logger: `folder` must be a folder that can be written to",
+    "logger=mlflow logger.tracking_uri=foo://bar": "fedhpo: logger: ",
+}
+
+
+@pytest.mark.parametrize("command", LOGGERS)
+def test_loggers_that_cannot_write_say_so_in_one_line(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "mlflow" in command:
+        pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    code, said = call(*small([*PLAIN, *command.split()]))
+    assert code == 1 and LOGGERS[command] in said and "Traceback" not in said, said
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_server_of_mlflow_that_does_not_answer_is_told_after_some_seconds(
+    tmp_path: Path, listens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    assert mlflow.ANSWER_SECONDS == 10
+    monkeypatch.setattr(mlflow, "ANSWER_SECONDS", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:
+            silent.listen()
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code, said = call(*small([*PLAIN, "logger=mlflow", f"logger.tracking_uri={address}"]))
+    reason = "no answer in 0.5 seconds" if listens else "Connection refused"
+    assert code == 1 and address in said and reason in said and "Traceback" not in said, said
+
+
+def test_any_answer_of_a_server_of_mlflow_will_do() -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:  # 501: it knows no GET
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        mlflow.check_server(f"http://127.0.0.1:{server.server_port}")
 
 
 def test_checkpoints_that_do_not_load_are_refused(whole: Whole, few_lines: Callable[..., None], tmp_path: Path) -> None:
