@@ -29,7 +29,7 @@ def longest(parts: RunParts, tuning: TuningPlan) -> tuple[int, int]:
         return max(parts.search.max_rounds, options.retrain or 0) or -1, 1
     epochs = max(tuning.values("epochs"), default=options.epochs)
     epochs += max(tuning.values(LOCAL_EPOCHS), default=int(parts.algorithm.client.get(LOCAL_EPOCHS, 0)))
-    batch_size = min(tuning.values("batch_size"), default=parts.data.batch_size)
+    batch_size = max(1, min(tuning.values("batch_size"), default=parts.data.batch_size))  # 0 is refused later
     return epochs, parts.batches(parts.data.sizes("train").max(), batch_size)
 
 
