@@ -27,6 +27,7 @@ main { max-width: 1100px; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 0.75rem; padding-bottom: 0.25rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 0 0 0.25rem; }
+h3, li { overflow-wrap: anywhere; }
 p { margin: 0.5rem 0; max-width: 75ch; overflow-wrap: anywhere; }
 .soft, figcaption { color: var(--soft); font-size: 0.9rem; }
 .boxes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem;
@@ -39,7 +40,7 @@ figure, details { margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
-tbody th { white-space: normal; overflow-wrap: break-word; max-width: 24rem; }
+tbody th { white-space: normal; overflow-wrap: break-word; max-width: min(24rem, 45vw); }
 tbody tr { border-top: 1px solid var(--line); }
 a { color: var(--accent); }
 pre { overflow-x: auto; margin: 0.5rem 0; padding: 0.75rem; border: 1px solid var(--line); border-radius: 6px;

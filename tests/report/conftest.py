@@ -36,7 +36,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 tests = ["search=none", f"tuner={method}", f"seed={seed}", "trainer.max_epochs=4", "fed.evaluate_at=1"]
                 train(composed(folder, *tests))
                 (folder / ".hydra").mkdir()
-                (folder / ".hydra" / "overrides.yaml").write_text(f"- tuner={method}\n- seed={seed}\n")
+                told = [f"tuner={method}", f"seed={seed}", *([f"+note={'long' * 20}"] if method == "none" else [])]
+                (folder / ".hydra" / "overrides.yaml").write_text("".join(f"- {one}\n" for one in told))
         assert main([str(root / "sweep")]) == 0
     return {name: root / name for name in (*RUNS, "sweep")}
 

@@ -32,7 +32,8 @@ CUT_OFF = """
   one => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)
 """
 SCROLLED = """
-[...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth).map(one => one.outerHTML)
+[...document.querySelectorAll(".scroll")].filter(
+  one => !one.closest("details") && one.scrollWidth > one.clientWidth).map(one => one.outerHTML)
 """
 
 
