@@ -84,12 +84,15 @@ class States(Callback):
             assert arm.scores == source.scores and arm.scores is not source.scores
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=[("min", "personalized"), ("max", "global")], ids=str)
 def population(request: pytest.FixtureRequest) -> tuple[Any, FedPop, Recording, States, str]:
     """Seven arms of six rounds, of which two are replaced after every second."""
+    mode, target = request.param
     tuner, algorithm, states = FedPop(SPACE, levels=["g"], interval=2, discount=0.5), Recording(momentum=0.5), States()
-    fed, _, _ = toy_run(6, tuner, drawn(7, 6), states, algorithm=algorithm, mode=request.param, data=uneven_data())
-    return fed, tuner, algorithm, states, request.param
+    fed, _, _ = toy_run(
+        6, tuner, drawn(7, 6), states, algorithm=algorithm, mode=mode, target=target, data=uneven_data()
+    )
+    return fed, tuner, algorithm, states, mode
 
 
 def equation_5(scores: Sequence[float], discount: float) -> float:
@@ -101,9 +104,10 @@ def test_which_arms_are_replaced_follows_from_the_jobs(population: Any) -> None:
     fed, tuner, *_, mode = population
     history, expected = list(fed.result.history), []
     plain: dict[tuple[int, int], list[float]] = {}  # whatever the clients' numbers of examples
+    column = "score_before" if fed.target == "global" else "score_after"
     for row in fed.result.jobs:
-        if row["score_after"] is not None:
-            plain.setdefault((row["round"], row["arm"]), []).append(row["score_after"])
+        if row[column] is not None:
+            plain.setdefault((row["round"], row["arm"]), []).append(row[column])
     parents = {(row["round"], row["arm"]): row["fedpop/parent"] for row in history}
     for last in (1, 3):  # not after the last round
         scores = [[fmean(plain[number, arm]) for number in (last - 1, last)] for arm in range(7)]
