@@ -120,12 +120,14 @@ class FederatedLoop(RunHooks):
         check = partial(private.stop_on_sigterm, session.parts.trainer)
         self._round = Round(number, session.parts, session.state, session.executor, check)
         self._round.begin()
+        session.hold_hparams(found=False)
         return self._round
 
     def end_round(self) -> None:
         """Let search and tuner act between arms, and show the best arm in the module."""
         self._round.end()
         self.session.show_best()
+        self.session.hold_hparams(found=True)
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""

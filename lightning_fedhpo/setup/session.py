@@ -93,6 +93,7 @@ class Session:
     def remember_optimizers(self) -> None:
         """Keep the optimizers as their author made them, before a checkpoint is loaded into them."""
         parts = self.parts
+        self._own_hparams = dict(parts.module.hparams)
         schedulers = [config.scheduler for config in parts.trainer.lr_scheduler_configs]
         by_rounds = schedule_lengths.check(parts, self.tuning)
         self.optimizers = LocalOptimizers(parts.trainer.optimizers, schedulers, by_rounds)
@@ -138,7 +139,12 @@ class Session:
         """Put the best arm's hyperparameters into the module."""
         self.fitted = True
         self.bench.binding.apply(self.parts.chosen(self.state.arms.best))
-        self.parts.module.hparams.update(self.found_hparams)
+        self.hold_hparams(found=True)
+
+    def hold_hparams(self, found: bool) -> None:
+        """Put the best arm's values into the module's ``hparams``, which checkpoints have, or its author's."""
+        values = self.found_hparams
+        self.parts.module.hparams.update(values if found else {name: self._own_hparams[name] for name in values})
 
     @property
     def found_hparams(self) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Hyper(ToyModule):
 def test_the_saved_module_knows_what_was_found_and_goes_on(tmp_path: Path) -> None:
     space = SearchSpace(client={"lr": Float(0.2, 0.5), "weight_decay": Float(0.02, 0.05)})
     module, half = Hyper(), ModelCheckpoint(tmp_path, "half", every_n_epochs=2, save_top_k=1)
-    best = ModelCheckpoint(tmp_path, "best", monitor="val_loss")
+    best = ModelCheckpoint(tmp_path, "best", monitor="val_loss", save_weights_only=True)
     fed, _, _ = fit(3, RandomSearch(space, 6, 3), best, half, module=module)
     found = {name: fed.result.best["client"][name] for name in space.client}
     assert {**module.hparams} == found
