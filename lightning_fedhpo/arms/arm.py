@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo import machine
-from lightning_fedhpo.arms.client_states import ClientState, ClientStates, Spill
+from lightning_fedhpo.arms.client_states import ClientStates
 from lightning_fedhpo.arms.copies import copied
+from lightning_fedhpo.arms.state_files import ClientState, Spill
 from lightning_fedhpo.types import ClientResult, Config
 
 Model = dict[str, Any]
@@ -214,7 +215,8 @@ class Arm:
         The scores are copied, too, so that the arm is judged by what it is now.
         """
         self.restore(other.model())
-        self.client_state = other.client_state.copy()
+        before, self.client_state = self.client_state, other.client_state.copy()
+        before.clear()
         self.scores = list(other.scores)
         self.ancestors = [*other.ancestors, (self.rounds, other.index)]
         self.server, self.client = dict(server), dict(client)

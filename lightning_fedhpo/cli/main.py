@@ -29,7 +29,16 @@ from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.cli.resume import CONFIG, FAILED, SUMMARY, complete, finished, from_newest, how_to_resume
+from lightning_fedhpo.cli.resume import (
+    CONFIG,
+    FAILED,
+    SUMMARY,
+    complete,
+    finished,
+    from_newest,
+    how_to_resume,
+    tidy_states,
+)
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.files.table import Table
@@ -121,6 +130,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         if first:
             write_tables(fed, folder, tested)
             write_summary(folder / SUMMARY, summary)
+            tidy_states(folder, trainer)
             run = in_memory(cfg, fed, tested, summary, folder)
             notes = [report_line(folder, run=run, trainer=trainer)] if cfg.report else []
     except BaseException as error:

@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo.cli.trust import check_trusted
-from lightning_fedhpo.run.checkpoint_file import SUFFIX, fault, newest
+from lightning_fedhpo.run.checkpoint_file import SUFFIX, fault, newest, sweep_states
 
 RUN = Path(".hydra") / "hydra.yaml"
 SWEEP = Path("multirun.yaml")
@@ -229,6 +229,14 @@ def from_newest(cfg: DictConfig, folder: Path) -> DictConfig:
     elif skipped:
         rank_zero_warn(f"resume=true goes on from {path}: {faults}.")
     return cfg if path is None else cast(DictConfig, OmegaConf.merge(cfg, {"ckpt_path": str(path)}))
+
+
+def tidy_states(folder: Path, trainer: Any) -> None:
+    """Delete the files of clients' states that no checkpoint of a run that is over needs."""
+    places = [str(place) for one in trainer.checkpoint_callbacks if (place := getattr(one, "dirpath", None))]
+    if not any("://" in place for place in places):
+        folders = [folder, *map(Path, places)]
+        sweep_states(folder, {path for one in folders for path in one.rglob(f"*{SUFFIX}")})
 
 
 def how_to_resume(folder: Path, root: Path, arguments: Sequence[str] | None = None) -> str:

@@ -70,6 +70,16 @@ def written(target: Path, temporary: Path, consequence: str) -> Iterator[None]:
         raise UnwrittenError(cause.errno, f"{cause.strerror}: {consequence}", str(target)) from None
 
 
+def sync_folder(folder: Path) -> None:
+    """Flush a folder to the disk, so that a file that has taken its name there has it after a power cut, too."""
+    with suppress(OSError):  # Windows opens no folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file to write. It takes its name when it is whole; until then an earlier file stays."""

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.arms.client_states import ClientState
+from lightning_fedhpo.arms.state_files import ClientState
 from lightning_fedhpo.processes.collectives import all_reduce_in_place
 from lightning_fedhpo.processes.failures import fail_together
 from lightning_fedhpo.processes.members import rank, world

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lightning_fedhpo.arms import client_states
+from lightning_fedhpo.arms import state_files
 from lightning_fedhpo.files import digest
 from lightning_fedhpo.files.folders import written
 
@@ -33,7 +33,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     Args:
         process: The number of the process.
         root: The run's folder, below which files of clients' states lie.
+
+    Attributes:
+        spill: The run's files of clients' states.
     """
+
+    spill: state_files.Spill | None = None
 
     def __init__(self, process: int = 0, root: str | Path = ".") -> None:
         self._ending = f".tmp{process or ''}"
@@ -47,8 +52,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         if "://" in str(path) or storage_options is not None:
             super().save_checkpoint(checkpoint, path, storage_options)
-            return
-        target = Path(path)
+        else:
+            self._save(checkpoint, Path(path))
+        if self.spill is not None:
+            self.spill.saved(os.path.abspath(path), state_files.named(checkpoint))
+
+    def _save(self, checkpoint: dict[str, Any], target: Path) -> None:
         temporary = target.with_name(f".{target.name}{self._ending}")
         consequence = "this checkpoint was not written, an earlier one stays as it is"
         with written(target, temporary, consequence), temporary.open("wb+") as file:
@@ -56,6 +65,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             digest.seal(file)
             file.flush()
             os.fsync(file.fileno())
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint, and the files of clients' states that it alone needs."""
+        super().remove_checkpoint(path)
+        if self.spill is not None:
+            self.spill.removed(os.path.abspath(path))
 
     def load_checkpoint(self, path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Load a checkpoint, nothing but tensors, numbers, text and containers, if not a bit of it has changed.
@@ -91,6 +106,13 @@ def install(strategy: Any, process: int, root: str | Path) -> None:
     """Let a Trainer's strategy write atomically and load safely, unless the user has chosen another `CheckpointIO`."""
     if type(strategy.checkpoint_io) is TorchCheckpointIO:
         strategy.checkpoint_io = AtomicCheckpointIO(process, root)
+
+
+def track(strategy: Any, spill: state_files.Spill | None) -> None:
+    """Let a run delete files of clients' states once none of its checkpoints needs them, if this writes them all."""
+    if isinstance(strategy.checkpoint_io, AtomicCheckpointIO) and spill is not None:
+        strategy.checkpoint_io.spill = spill
+        spill.checkpoints = {} if spill.checkpoints is None else spill.checkpoints
 
 
 def read(root: str | Path, load: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
@@ -129,17 +151,15 @@ def newest(paths: Iterable[Path], root: str | Path | None = None) -> Path | None
 
 def lost_states(checkpoint: Mapping[str, Any], root: str | Path) -> str | None:
     """Return what is wrong with the files of the states of a checkpoint's clients; None if all are whole."""
-    states = [state for state in checkpoint["callbacks"].values() if isinstance(state, Mapping)]
-    arms = [arm for state in states for arm in state.get("population", {}).get("arms", ())]
-    names = {name for arm in arms for name in arm["client_state"]["files"].values()}
-    faults = [(name, what) for name in sorted(names) if (what := client_states.fault(root, name)) is not None]
+    names = sorted(state_files.named(checkpoint))
+    faults = [(name, what) for name in names if (what := state_files.fault(root, name)) is not None]
     if not faults:
         return None
     (first, what), count = faults[0], len(faults)
     some = "a file" if count == 1 else f"{count} files"
     return (
         f"has states of its clients in {some} that cannot be read, such as {Path(root) / first}, which {what} (who "
-        f"moves a checkpoint moves the folder {client_states.SUBFOLDER}/ into the present run's folder, too)"
+        f"moves a checkpoint moves the folder {state_files.SUBFOLDER}/ into the present run's folder, too)"
     )
 
 
@@ -174,3 +194,15 @@ def _loads(path: Path, root: str | Path | None) -> bool:
     if not isinstance(checkpoint, Mapping) or not checkpoint.get("callbacks"):
         return False
     return root is None or lost_states(checkpoint, root) is None
+
+
+def sweep_states(root: Path, checkpoints: Iterable[Path]) -> None:
+    """Delete the files of clients' states below a run's folder that none of its checkpoints needs, if that is sure."""
+    needed: set[str] = set()
+    for path in checkpoints:
+        if fault(path) is None:
+            try:
+                needed |= state_files.named(torch.load(path, map_location="cpu", weights_only=True, mmap=True))
+            except Exception:  # it holds objects: nobody knows what it needs
+                return
+    state_files.sweep(root, needed)

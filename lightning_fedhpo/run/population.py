@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.arms.client_states import Spill
 from lightning_fedhpo.arms.scores import deciding, ranked
+from lightning_fedhpo.arms.state_files import Spill
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.searches.base import Draft
 from lightning_fedhpo.tuners.base import Tuner
@@ -29,7 +29,7 @@ class Population(Sequence[Arm]):
     """
 
     def __init__(self, algorithm: Algorithm, sign: float, keeps_start: bool, spill: Spill | None = None) -> None:
-        self._algorithm, self._sign, self._keeps_start, self._spill = algorithm, sign, keeps_start, spill
+        self._algorithm, self._sign, self._keeps_start, self.spill = algorithm, sign, keeps_start, spill
         self._arms: list[Arm] = []
         self._start: tuple[list[Tensor], list[Tensor]] = [], []
 
@@ -46,7 +46,7 @@ class Population(Sequence[Arm]):
 
     def add(self, server: Config, client: Config, clients: Sequence[Config] = ()) -> Arm:
         """Start an arm."""
-        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients, self._spill)
+        arm = Arm(len(self._arms), self._algorithm, server, *self._start, client, clients, self.spill)
         self._arms.append(arm)
         return arm
 

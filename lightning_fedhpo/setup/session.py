@@ -12,12 +12,12 @@ from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes, seeding
-from lightning_fedhpo.arms.client_states import Spill
+from lightning_fedhpo.arms.state_files import Spill
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor
 from lightning_fedhpo.plots.run_result import RunResult
-from lightning_fedhpo.run import checkpoint, identity
+from lightning_fedhpo.run import checkpoint, checkpoint_file, identity
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
@@ -83,6 +83,7 @@ class Session:
         """Check what the Trainer loads; return a function that ends the check."""
         trainer, module = self.parts.trainer, self.parts.module
         private.share_jobs(trainer)
+        checkpoint_file.track(trainer.strategy, self.state.arms.spill)
         return private.guard_loading(
             trainer.strategy,
             module,

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop, Scaffold
-from lightning_fedhpo.arms.client_states import SUBFOLDER, ClientStates, Spill
+from lightning_fedhpo.arms.client_states import ClientStates
+from lightning_fedhpo.arms.state_files import SUBFOLDER, Spill
 from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 
@@ -155,3 +157,59 @@ def test_files_are_on_the_disk_before_the_checkpoint_that_names_them(
     trainer.save_checkpoint(tmp_path / "any.ckpt")
     files = [path.stat().st_ino for path in (*tmp_path.rglob("*.pt"), tmp_path / "any.ckpt")]
     assert len(files) > 4 and sorted(flushed[:-1]) == sorted(files[:-1]) and flushed[-1] == files[-1]
+
+
+def left(root: Path) -> set[Path]:
+    return set((root / SUBFOLDER).rglob("*.*"))
+
+
+def test_files_that_neither_the_run_nor_a_checkpoint_needs_are_deleted(tmp_path: Path) -> None:
+    """Those of a checkpoint go with it, whether it is overwritten or removed; older and copied states keep theirs."""
+    best, last = (tmp_path / f"{name}.ckpt" for name in ("best", "last"))
+    most = []
+
+    def save(trainer: Any, *arguments: Any) -> None:
+        trainer.save_checkpoint(last)
+        if trainer.current_epoch == 2:
+            trainer.save_checkpoint(best)
+        most.append(len(left(tmp_path)))
+
+    trainer = fitted(tmp_path, 9, 0, None, LambdaCallback(on_train_epoch_end=save))[2]
+    clients = 8
+    assert max(most) <= 3 * clients < 9 * 4, "of the run, of the last checkpoint, and of the best one"
+    assert left(tmp_path) == set(named(best, tmp_path)) | set(named(last, tmp_path))
+    expected = fitted(tmp_path / "whole", 9, memory=100)[1]
+    for path in (best, last):
+        resumed = fitted(tmp_path, 9, 0, path)[1]
+        assert all(torch.equal(one, two) for one, two in zip(expected.parameters(), resumed.parameters(), strict=True))
+    alone = set(named(best, tmp_path)) - set(named(last, tmp_path))
+    trainer.strategy.remove_checkpoint(best)
+    assert alone and not alone & left(tmp_path) and set(named(last, tmp_path)) <= left(tmp_path)
+
+
+def test_arms_that_share_files_keep_them(tmp_path: Path) -> None:
+    spill = Spill(tmp_path, limit=0, checkpoints={})
+    one = ClientStates(spill)
+    one.update(5, state(5))
+    other = one.copy()
+    one.update(5, state(50))
+    assert other[5]["own"][0][0] == 5 and len(left(tmp_path)) == 2
+    other.clear()
+    assert one[5]["own"][0][0] == 50 and len(left(tmp_path)) == 1
+
+
+def test_without_our_way_to_write_checkpoints_nothing_is_deleted(tmp_path: Path) -> None:
+    """Nobody knows then what has been saved."""
+
+    class Own(TorchCheckpointIO):
+        pass
+
+    written = [len(left(tmp_path))]
+
+    def count(*arguments: Any) -> None:
+        written.append(len(left(tmp_path)))
+
+    fed = FederatedLoop(Scaffold(), cohort=4, executor="sequential", client_memory=0)
+    trainer = quiet_trainer(4, fed, LambdaCallback(on_train_epoch_end=count), default_root_dir=tmp_path, plugins=Own())
+    trainer.fit(ToyModule(), datamodule=toy_data())
+    assert written == [0, 4, 8, 12, 16]

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.arms.state_files import named
 from lightning_fedhpo.cli.compare import main as compare
-from lightning_fedhpo.cli.resume import from_newest
+from lightning_fedhpo.cli.resume import from_newest, quoted
 from tests.runs import PLAIN, SMALL, call, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
 
 TYPED = [*SMALL, *PLAIN, "executor=sequential", "logger=none", "report=false"]
@@ -205,3 +207,21 @@ def test_a_damaged_record_of_a_run_is_one_sentence(name: str, content: bytes, pr
     assert str(project / "run" / name) in said and "cannot be read" in said and "bring it back, or remove it" in said
     (project / "run" / name).unlink()
     assert call("hydra.run.dir=run", "resume=true", *TYPED)[0] is None, "the way out is one"
+
+
+def test_a_run_that_is_over_has_the_states_that_its_checkpoints_need(project: Path) -> None:
+    """Also those of processes before it, but not what a kill has left of them."""
+    kept = ["algorithm=scaffold", "fed.client_memory=0", "hydra.run.dir=run"]
+    assert call("+callbacks.own._target_=stops.Stops", "+callbacks.own.marker=stopped", *kept, *TYPED)[0] == 1
+    states, run = project / "run" / "client_states", project / "run"
+    (before,) = states.iterdir()
+    (before / f"{'0' * 64}.pt").touch()
+    (before / f"{'1' * 64}.tmp").touch()
+    assert call(f"ckpt_path={quoted(run / 'checkpoints' / 'interrupted.ckpt')}") == (None, "")
+    needed: set[str] = set()
+    for path in (run / "checkpoints").iterdir():
+        needed |= named(torch.load(path, weights_only=True))
+    assert {path.relative_to(run).as_posix() for path in states.glob("*/*")} == needed
+    assert {Path(name).parent.name for name in needed} > {before.name}, (
+        "interrupted.ckpt has those of the first process"
+    )
