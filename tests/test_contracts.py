@@ -58,7 +58,10 @@ SHARED = [
 
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared."""
-    own = [testing.check_aggregation, EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
+    own = [EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
+    # A method with a rate of its own writes its rule down in its own test file.
+    plain = name in ALGORITHMS and type(ALGORITHMS[name]()).server_lr is Algorithm.server_lr
+    own += [testing.check_aggregation] if plain else []
     own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
     return [*SHARED, *own]
 
