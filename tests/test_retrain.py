@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from lightning_fedhpo import FederatedLoop, FedEx, Float, SearchSpace, SuccessiveHalving
+from lightning_fedhpo import FederatedLoop, FedEx, Fixed, Float, SearchSpace, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
 from tests.runs import rows
@@ -63,6 +63,7 @@ def test_the_best_configuration_trains_from_the_first_weights() -> None:
     assert len(retrained) == MORE * 3 and {job["arm"] for job in retrained} == {3}
     for name in SPACE.client:
         assert {job[name] for job in retrained} == {survivor["client"][name]} == {result.best["client"][name]}
+    assert fit(1, Fixed(**result.best))[0].result.best == result.best
 
 
 def test_ledger_history_and_logs_stand_apart(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Binding:
     ) -> None:
         names = list(names)
         if DECAY in names and not {group_of(name)[0] for name in names} & set(RATES):
-            names.append("lr")
+            names.append("max_lr" if lr_schedules.highest_rate(optimizers.schedulers) else "lr")
         self.settings = settings
         self._local = optimizers
         self._optimizers = optimizers.optimizers

@@ -72,6 +72,9 @@ def cyclic(optimizer, lr):
 @pytest.mark.parametrize("schedule", [one_cycle, cyclic])
 def test_a_cycle_takes_its_highest_rate_and_no_other(schedule):
     check_same(trained(schedule, 0.05, max_lr=0.4)[1], trained(schedule, 0.4)[1])
+    fed, _ = trained(schedule, 0.05, decay=0.5)
+    rates = {row["round"]: row["max_lr"] for row in fed.result.jobs}
+    assert rates == {0: 0.05, 1: 0.025}, "what falls over rounds is the highest rate"
     with pytest.raises(ValueError, match="'lr' would not take effect: .* Bind 'max_lr'"):
         trained(schedule, 0.05, lr=0.4)
 
