@@ -103,15 +103,21 @@ class Binding:
         return {**config, PAST: self._local.past(arm.scores)} if self.by_rounds else config
 
     @contextmanager
-    def rates_of(self, config: Config, arm: Arm) -> Iterator[dict[str, float]]:
-        """Put an arm's learning rates of its present round into the optimizers; yields them if rounds move them."""
+    def rates_of(self, config: Config, arm: Arm) -> Iterator[None]:
+        """Put an arm's learning rates of its present round into the optimizers for a while."""
         try:
             self.apply(self.in_round(config, arm))
-            rates = [float(group["lr"]) for one in self._optimizers for group in one.param_groups if "lr" in group]
-            moved = rates if self.by_rounds or DECAY in config else ()
-            yield {f"rate/lr.{number}" if number else "rate/lr": rate for number, rate in enumerate(moved)}
+            yield
         finally:
             self.restore()
+
+    def moved_rates(self, config: Config, arm: Arm) -> dict[str, float]:
+        """Return an arm's learning rates of its present round by group, as columns, if rounds move them."""
+        if not (self.by_rounds or DECAY in config):
+            return {}
+        with self.rates_of(config, arm):
+            rates = [float(group["lr"]) for one in self._optimizers for group in one.param_groups if "lr" in group]
+        return {f"rate/lr.{number}" if number else "rate/lr": rate for number, rate in enumerate(rates)}
 
     def apply(self, config: Config) -> dict[str, Any]:
         """Rewind the optimizers, set every value, and return the values in force, read back.

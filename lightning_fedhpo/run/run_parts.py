@@ -91,8 +91,8 @@ class RunParts:
         server = [*(name for space in spaces for name in space.server), *self.tuner.server_names]
         values = {f"server/{name}": arm.server[name] for name in server if name in arm.server}
         chosen = self.chosen(arm)
-        with binding.rates_of(chosen, arm) as rates:
-            return values | {f"client/{name}": value for name, value in chosen.items()} | rates
+        values |= {f"client/{name}": value for name, value in chosen.items()}
+        return values | binding.moved_rates(chosen, arm)
 
     def finished(self, arms: Population) -> bool:
         """Whether the search and what comes after it are over, before the Trainer's own limits."""
