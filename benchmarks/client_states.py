@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description="SCAFFOLD with 100,000 clients of a million numbers each.")
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--memory", type=float, default=FederatedLoop().options.client_memory, help="MiB for states")
+    parser.add_argument("--memory", type=float, default=FederatedLoop().client_memory, help="MiB for states")
     parser.add_argument("--executor", default="sequential")
     parser.add_argument(
         "--folder", type=Path, help="where files go for a while; a place for temporary files by default"

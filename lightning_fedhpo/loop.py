@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from lightning.pytorch import LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes
-from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.executors.settings import Setting
-from lightning_fedhpo.participation import Devices, NoisyScores, Participation, UniformClients
-from lightning_fedhpo.run import divergence, identity, result_text, unscored
+from lightning_fedhpo.run import divergence, result_text, unscored
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.round import Round
@@ -25,7 +22,7 @@ from lightning_fedhpo.tracking.round_figures import round_figures
 from lightning_fedhpo.tracking.run_log import RunLog, log_settings
 
 
-class FederatedLoop(RunHooks):
+class FederatedLoop(RunHooks, LoopOptions):
     """Turn ``Trainer.fit`` into a simulated federated run.
 
     An epoch is a round, a batch is one client's job: the progress bar shows the jobs of a round, ``max_epochs`` bounds
@@ -75,50 +72,18 @@ class FederatedLoop(RunHooks):
         4
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm | None = None,
-        cohort: int = 10,
-        monitor: str | None = "val_loss",
-        mode: Literal["min", "max"] = "min",
-        target: Literal["personalized", "global", "server"] = "personalized",
-        executor: Literal["auto", "sequential", "vectorized"] | Setting = "auto",
-        *,
-        epochs: int = 1,
-        seed: int = 0,
-        score_before: bool | None = None,
-        evaluate_at: int | Sequence[int] | None = None,
-        evaluate_clients: int | None = None,
-        on_error: Literal["raise", "drop"] = "raise",
-        on_difference: identity.OnDifference = "raise",
-        log_arms: int | Literal["all"] = 3,
-        server_data: Any = None,
-        retrain: int | None = None,
-        verify: bool = True,
-        clients: Participation | None = None,
-        devices: Devices | None = None,
-        client_memory: float = 256.0,
-        noise: NoisyScores | None = None,
-        schedules: Literal["job", "rounds"] = "job",
-    ) -> None:
-        super().__init__()
-        self._log, self.algorithm = RunLog(), FedAvg() if algorithm is None else algorithm
-        self.options = options = LoopOptions(
-            self.algorithm, cohort, monitor, mode, target, executor, epochs, seed, score_before, evaluate_at,
-            evaluate_clients, on_error, on_difference, log_arms, server_data, retrain, verify,
-            UniformClients() if clients is None else clients, devices, client_memory, noise, schedules,
-        )  # fmt: skip
-        self.cohort, self.epochs, self.seed = options.cohort, options.epochs, options.seed
-        self.retrain = options.retrain
-        self.monitor, self.mode, self.target, self.executor = monitor, mode, target, executor
+    def __post_init__(self) -> None:
+        """Check the arguments, which :class:`~lightning_fedhpo.run.options.LoopOptions` has."""
+        super().__post_init__()
+        self._log = RunLog()
 
     # ------------------------------------------------------------------ the round
 
     def begin_round(self, number: int) -> Round:
         """Begin a round, whose jobs the Trainer's loop runs; see :mod:`lightning_fedhpo.run.round`."""
-        session = self.session
-        check = partial(private.stop_on_sigterm, session.parts.trainer)
-        self._round = Round(number, session.parts, session.state, session.executor, check)
+        session, parts = self.session, self.session.parts
+        check = partial(private.stop_on_sigterm, parts.trainer)
+        self._round = Round(number, parts, session.state, session.executor, check)
         self._round.begin()
         session.hold_hparams(found=False)
         return self._round
@@ -131,18 +96,20 @@ class FederatedLoop(RunHooks):
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""
-        session, round = self.session, self._round
-        private.publish(session.parts.trainer, round_figures(round.rows, self.options), self.monitor)
+        session, parts, state = self.session, self.session.parts, self.session.state
+        round = self._round
+        private.publish(parts.trainer, round_figures(round.rows, self), self.monitor)
         self._log.log_round(round.rows)
         if round.context.round == 0:
             machine.give_back()  # the arms' memory is interleaved with blocks that the first round has freed
-        divergence.check(session.parts, session.state, session.bench, round.jobs)
-        unscored.check(session.parts, session.state.arms, round.rows)
+        divergence.check(parts, state, session.bench, round.jobs)
+        unscored.check(parts, state.arms, round.rows)
 
     @property
     def finished(self) -> bool:
         """Whether the search and what comes after it are over, before the Trainer's own limits."""
-        return self.session.parts.finished(self.session.state.arms)
+        session = self.session
+        return session.parts.finished(session.state.arms)
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -163,11 +130,11 @@ class FederatedLoop(RunHooks):
             return
         with processes.fail_together("the set-up") as answers:
             self._set_up(trainer, pl_module)
-            answers.own = self.session.parts.identity() if processes.world() > 1 else {}
+            answers.own = self.parts.identity() if processes.world() > 1 else {}
         checks.check_alike(answers.all)
 
     def _set_up(self, trainer: Trainer, module: LightningModule) -> None:
-        session = Session(trainer, module, self.options)
+        session = Session(trainer, module, self)
         session.continue_from(self._session if isinstance(trainer.fit_loop, private.RoundsLoop) else None)
         self._session = session
         log_settings(session.parts)
@@ -219,7 +186,7 @@ class FederatedLoop(RunHooks):
             raise ValueError(
                 "`evaluate` tests the arms of its run in the module of its run: give it the model that `fit` got."
             )
-        arm, executor = self._session.state.arms.best, self._session.executor
-        result = evaluate(parts, arm, executor, data, split, clients, trainer=trainer)
+        executor = self._session.executor
+        result = evaluate(parts, self._session.state.arms.best, executor, data, split, clients, trainer=trainer)
         self._session.show_best()
         return result

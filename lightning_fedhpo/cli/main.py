@@ -107,7 +107,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         clients = wrong.attempt(build.tested_clients, cfg)
         callbacks += [] if fed is None else wrong.attempt(build.callbacks, cfg, fed, folder) or []
         if wrong.errors and None not in (data, fed):  # what a run would find
-            check_federation(wrong, fed.options, data)
+            check_federation(wrong, fed, data)
             wrong.attempt(check_clients, clients, data.sizes("test"), "evaluate.clients")
             if (trainer := made("trainer", logger=False)) is not None:
                 wrong.attempt(check_trainer, trainer, fed.monitor)

@@ -120,7 +120,11 @@ def check_clients(clients: Any, sizes: np.ndarray[Any, Any], name: str = "client
         raise ValueError(f"`{name}` names nobody: leave it out for all, or name some.")
 
 
-def _chosen_clients(clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], seed: int) -> list[int]:
+def _chosen_clients(
+    clients: int | Sequence[int] | None, sizes: np.ndarray[Any, Any], split: str, seed: int
+) -> list[int]:
+    if not sizes.any():
+        raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
     check_clients(clients, sizes)
     able = np.flatnonzero(sizes)
     if isinstance(clients, Iterable):
@@ -165,15 +169,10 @@ def evaluate(
             "this run has a configuration for each client of its federation, got another federation: evaluate on the "
             "run's own."
         )
-    if split not in SPLITS:
-        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
-    stage = _stage(parts.module, split)
-    sizes = data.sizes(split)
-    if not sizes.any():
-        raise ValueError(f"no client has examples in the {split} split: raise its part of `fractions`.")
-    ids = _chosen_clients(clients, sizes, parts.options.seed)
+    stage, sizes = _stage(parts.module, split), data.sizes(split)
+    ids = _chosen_clients(clients, sizes, split, parts.options.seed)
     score = partial(executor.bench.local.evaluate, stage=stage, limit=private.evaluation_limit(trainer, stage))
-    test = partial(_tested, parts, arm, executor.bench, data, known, lambda client: score(data.examples(client, split)))
+    test = partial(_tested, parts, arm, executor.bench, data, lambda client: score(data.examples(client, split)))
     costs = [int(sizes[client]) for client in ids]
     own = processes.divide_jobs([arm.index] * len(ids), costs, processes.world())[processes.rank()]
     with (
@@ -182,7 +181,10 @@ def evaluate(
         seeding.preserved(),
         private.fitting(trainer, parts.module),
     ):
-        answers.own = {place: _row_or_error(ids[place], costs[place], test, parts.options.on_error) for place in own}
+        answers.own = {
+            place: _row_or_error(ids[place], costs[place], partial(test, known=known), parts.options.on_error)
+            for place in own
+        }
     return Evaluation(_table(item for one in answers.all for item in one.items()))
 
 
@@ -217,9 +219,10 @@ def _tested(
     arm: Arm,
     bench: Workbench,
     data: FederatedData,
-    known: bool,
     score: Callable[[int], Mapping[str, float]],
     client: int,
+    *,
+    known: bool,
 ) -> dict[str, Any]:
     """Return the metrics of an arm's model on a client, before and after it is trained there."""
     seed = parts.options.seed
@@ -234,6 +237,8 @@ def _tested(
 
 
 def _stage(module: LightningModule, split: str) -> str:
+    if split not in SPLITS:
+        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
     if split == "test" and private.is_overridden("test_step", module):
         return "test"
     if not private.is_overridden("validation_step", module):

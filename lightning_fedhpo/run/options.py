@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
 from lightning_fedhpo.arms.monitor_mode import doubtful_mode
 from lightning_fedhpo.executors.settings import Setting, setting_of
@@ -17,16 +17,17 @@ from lightning_fedhpo.run.identity import OnDifference
 from lightning_fedhpo.seeding import MOST_SEED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoopOptions:
     """The arguments of :class:`~lightning_fedhpo.FederatedLoop`, which documents them."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm = None  # type: ignore[assignment]  # FedAvg: an object as a default cannot be written to YAML
     cohort: int = 10
     monitor: str | None = "val_loss"
     mode: Literal["min", "max"] = "min"
     target: Literal["personalized", "global", "server"] = "personalized"
     executor: Literal["auto", "sequential", "vectorized"] | Setting = "auto"
+    _: KW_ONLY
     epochs: int = 1
     seed: int = 0
     score_before: bool | None = None
@@ -38,13 +39,16 @@ class LoopOptions:
     server_data: Any = None
     retrain: int | None = None
     verify: bool = True
-    clients: Participation = field(default_factory=UniformClients)
+    clients: Participation = None  # type: ignore[assignment]  # UniformClients
     devices: Devices | None = None
     client_memory: float = 256.0
     noise: NoisyScores | None = None
     schedules: Literal["job", "rounds"] = "job"
 
     def __post_init__(self) -> None:
+        for name, default in {"algorithm": FedAvg, "clients": UniformClients}.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
         setting_of(self.executor)
         check_kinds(LoopOptions, vars(self))
         highest = {"epochs": MOST_EPOCHS, "seed": MOST_SEED}

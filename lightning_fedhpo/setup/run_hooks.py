@@ -14,22 +14,20 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.plots.run_result import RunResult
 from lightning_fedhpo.run import checkpoint, checkpoint_file
 from lightning_fedhpo.run.options import LoopOptions
+from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import plain
 
 
-class RunHooks(Callback):
+class RunHooks(Callback, LoopOptions):
     """Base of :class:`~lightning_fedhpo.FederatedLoop`: everything but the rounds."""
 
     is_federated_loop = True
-    options: LoopOptions
     _begun = False
-
-    def __init__(self) -> None:
-        self._session: Session | None = None
-        self._release: Callable[[], None] = lambda: None
+    _session: Session | None = None
+    _release: Callable[[], None] = staticmethod(lambda: None)
 
     @property
     def state_key(self) -> str:
@@ -56,7 +54,7 @@ class RunHooks(Callback):
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add the algorithm's part to the gradients, if Lightning's own loops train."""
-        if self.session.parts.algorithm.changes_gradient:
+        if self.algorithm.changes_gradient:
             self.session.bench.after_backward()
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,8 +80,8 @@ class RunHooks(Callback):
         for key in (pl_module.CHECKPOINT_HYPER_PARAMS_KEY, LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY):
             if type(saved.get(key)) is dict:
                 saved[key] = plain(saved[key])
-        if session is not None and session.has_arms and session.state.phase != "between rounds":
-            checkpoint.put_best_model(saved, session.state.arms.best, session.bench.state)
+        if session is not None and session.has_arms:
+            session.put_best_model(saved)
 
     @property
     def arms(self) -> Sequence[Arm]:
@@ -91,19 +89,24 @@ class RunHooks(Callback):
         return () if self._session is None else self._session.state.arms
 
     @property
+    def parts(self) -> RunParts:
+        """What the run is composed of."""
+        return self.session.parts
+
+    @property
     def data(self) -> FederatedData:
         """The run's federation."""
-        return self.session.parts.data
+        return self.parts.data
 
     @property
     def tuner(self) -> Tuner:
         """The run's tuner; one that sets nothing if none was given."""
-        return self.session.parts.tuner
+        return self.parts.tuner
 
     @property
     def search(self) -> Search:
         """The run's search; one that starts a single arm if none was given."""
-        return self.session.parts.search
+        return self.parts.search
 
     @property
     def result(self) -> RunResult:

@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes, seeding
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.state_files import Spill
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.workbench import Workbench
@@ -64,6 +65,15 @@ class Session:
     def has_arms(self) -> bool:
         """Whether there is a model to show."""
         return self.prepared and len(self.state.arms) > 0
+
+    @property
+    def spent(self) -> int:
+        """The rounds of all arms so far."""
+        return self.state.records.spent
+
+    def in_force(self, arm: Arm) -> dict[str, Any]:
+        """Return the tuned values that are in force in an arm."""
+        return self.parts.in_force(arm, self.bench.binding)
 
     @property
     def result(self) -> RunResult:
@@ -127,6 +137,11 @@ class Session:
         self.saved = {}
         if state.arms:
             self.show_best()
+
+    def put_best_model(self, saved: dict[str, Any]) -> None:
+        """Put the best arm's weights into a checkpoint from inside a round, when the module holds a client's."""
+        if self.state.phase != "between rounds":
+            checkpoint.put_best_model(saved, self.state.arms.best, self.bench.state)
 
     def show_best(self) -> None:
         """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""

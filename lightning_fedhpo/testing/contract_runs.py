@@ -17,7 +17,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.algorithms.base import Algorithm
+from lightning_fedhpo.algorithms import Algorithm, FedAvg
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.partition import Natural
 from lightning_fedhpo.executors.settings import Setting
@@ -78,7 +78,7 @@ def run(
     if isinstance(subject, Tuner) and subject.needs_everyone:
         cohort, more = len(data), {"server_data": toy_tensors(30)}
     algorithm = subject if isinstance(subject, Algorithm) else None
-    fed = FederatedLoop(algorithm, cohort, seed=seed, executor=executor, **more)
+    fed = FederatedLoop(algorithm or FedAvg(), cohort, seed=seed, executor=executor, **more)
     own = [] if isinstance(subject, Algorithm) else [subject]
     if isinstance(subject, Tuner) and subject.space is not None and subject.server_names:  # it acts between arms
         own.append(RandomSearch(toy_space(), budget=3 * ROUNDS, max_rounds=ROUNDS))

@@ -74,21 +74,21 @@ class Clock:
 
 def spent_of(fed: RunHooks) -> int:
     """Return the rounds of single arms that a run has spent."""
-    return fed.session.state.records.spent
+    return fed.session.spent
 
 
 def rounds_of(fed: RunHooks) -> int:
     """Return the rounds that are planned; 0 if it is not known."""
-    return fed.search.rounds + (fed.options.retrain or 0) if fed.search.rounds else 0
+    return fed.search.rounds + (fed.retrain or 0) if fed.search.rounds else 0
 
 
 def standing_of(fed: RunHooks, done: int, jobs: int, clock: Clock) -> Standing:
     """Return where a run stands after so many rounds, and so many jobs of the next one."""
-    parts, arms, spent = fed.session.parts, fed.session.state.arms, spent_of(fed)
+    arms, spent = fed.session.state.arms, spent_of(fed)
     best = arms.best
-    planned = fed.search.spends + (fed.options.retrain or 0) if fed.search.spends else 0
+    planned = fed.search.spends + (fed.retrain or 0) if fed.search.spends else 0
     elapsed, left = clock.read(spent, planned)
-    known = [(fed.options.sign * score, place, score) for place, score in enumerate(best.scores, 1) if score == score]
+    known = [(fed.sign * score, place, score) for place, score in enumerate(best.scores, 1) if score == score]
     _, place, top = min(known, default=(0.0, 0, math.nan))
     return Standing(
         round=done,
@@ -101,7 +101,7 @@ def standing_of(fed: RunHooks, done: int, jobs: int, clock: Clock) -> Standing:
         score=best.scores[-1] if best.scores else math.nan,
         top=top,
         top_round=place,
-        values=parts.in_force(best, fed.session.bench.binding),
+        values=fed.session.in_force(best),
         belief=_belief(fed),
         elapsed=elapsed,
         left=left,
@@ -111,7 +111,7 @@ def standing_of(fed: RunHooks, done: int, jobs: int, clock: Clock) -> Standing:
 def _belief(fed: RunHooks) -> list[tuple[float, Mapping[str, Any]]]:
     """Return the candidates of the best arm, each with its probability; of clients with their own, with the mean."""
     best = fed.session.state.arms.best
-    tuner = fed.session.parts.tuner_of(best)
+    tuner = fed.parts.tuner_of(best)
     found: dict[str, list[float]] = defaultdict(list)
     configs: dict[str, Mapping[str, Any]] = {}
     for row in tuner.configurations(best):

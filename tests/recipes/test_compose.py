@@ -20,4 +20,4 @@ def test_a_recipe_builds_its_search_and_tuner(recipe: str, tmp_path: Path) -> No
     named = [cfg[kind]["_target_"].rpartition(".")[2] for kind in ("search", "tuner") if cfg[kind] is not None]
     assert named and [type(part).__name__ for part in searching(cfg)] == named
     assert build(cfg, "model").net is not None
-    assert build(cfg, "fed", algorithm=build(cfg, "algorithm")).options.cohort == cfg.fed.cohort
+    assert build(cfg, "fed", algorithm=build(cfg, "algorithm")).cohort == cfg.fed.cohort
