@@ -19,11 +19,15 @@ from lightning_fedhpo.run import checkpoint_file, identity
 from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.run.state import RunState
 
+FORMAT = 1
+"""The form of a run's state in a checkpoint; a change that an earlier version's state does not survive raises it."""
+
 
 def state_of(state: RunState, executor: Executor) -> dict[str, Any]:
     """Return everything that affects the next round, and everything that was written down."""
     tensors = executor.bench.state
     return {
+        "format": FORMAT,
         "identity": state.identity,
         "aggregating": state.phase == "aggregation",
         "names": list(tensors.names[0]),
@@ -74,6 +78,9 @@ def read(
             f"{checkpoint_file.refusal(path, what, root)} To start a run from trained weights, load them into the "
             "module before `fit`."
         )
+    if states[state_key].get("format") != FORMAT:
+        what = "was written by another version of lightning-fedhpo"
+        raise MisconfigurationException(checkpoint_file.refusal(path, what, root))
     if (lost_states := checkpoint_file.lost_states(checkpoint, root)) is not None:
         raise MisconfigurationException(checkpoint_file.refusal(path, lost_states, root))
     learning = parts.tuner, parts.search

@@ -188,12 +188,10 @@ def _fault(path: str | Path) -> str | None:
 
 def _loads(path: Path, root: str | Path | None) -> bool:
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True) if fault(path) is None else None
-    except Exception:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True) if fault(path) is None else {}
+        return bool(checkpoint.get("callbacks")) and (root is None or lost_states(checkpoint, root) is None)
+    except Exception:  # whatever there is in it: it is none of ours
         return False
-    if not isinstance(checkpoint, Mapping) or not checkpoint.get("callbacks"):
-        return False
-    return root is None or lost_states(checkpoint, root) is None
 
 
 def sweep_states(root: Path, checkpoints: Iterable[Path]) -> None:

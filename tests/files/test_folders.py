@@ -10,7 +10,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.files.folders import obstacle
+from lightning_fedhpo.files.folders import UnwrittenError, obstacle
+from lightning_fedhpo.files.table import Table
 from tests.fits import fit
 
 
@@ -34,3 +35,18 @@ def test_checkpoints_that_cannot_be_written_are_found_before_the_first_round(tmp
     with pytest.raises(MisconfigurationException, match="file is a file; choose a folder that can be written to"):
         fit(1, saving, fed=fed, trainer={"default_root_dir": root})
     assert not fed.arms
+
+
+def test_what_was_not_written_leaves_nothing(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="limits as POSIX has them")
+    path, limits = tmp_path / "table.csv", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.write_text("before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UnwrittenError, match=r"File too large: this file was not written, an earlier .*table\.csv"):
+            Table({"number": list(range(100))}).to_csv(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == [path] and path.read_text() == "before"
+    with pytest.raises(UnwrittenError, match="File exists"):
+        Table().to_csv(path / "table.csv")

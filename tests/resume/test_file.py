@@ -154,6 +154,14 @@ def test_a_checkpoint_of_a_plain_lightning_run_is_refused(tmp_path: Path) -> Non
         fit(3, module=fresh, path=tmp_path / "last.ckpt")
 
 
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, saved: Path) -> None:
+    checkpoint, path, fresh = torch.load(saved, weights_only=True), tmp_path / "old.ckpt", ToyModule()
+    del checkpoint["callbacks"]["FederatedLoop"]["format"]
+    torch.save(checkpoint, path)
+    with refused(path, fresh, r"old\.ckpt was written by another version of lightning-fedhpo: start anew"):
+        fit(3, module=fresh, path=path)
+
+
 def test_a_file_of_weights_only_is_refused(tmp_path: Path) -> None:
     fit(1, ModelCheckpoint(tmp_path, save_last=True, save_weights_only=True))
     fresh = ToyModule()
