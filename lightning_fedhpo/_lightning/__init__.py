@@ -17,7 +17,7 @@ from lightning_fedhpo._lightning.launchers import refused_launcher as refused_la
 from lightning_fedhpo._lightning.loops import RoundsLoop as RoundsLoop
 from lightning_fedhpo._lightning.loops import install as install
 from lightning_fedhpo._lightning.modules import ModuleHooks as ModuleHooks
-from lightning_fedhpo._lightning.modules import besides_plain_steps as besides_plain_steps
+from lightning_fedhpo._lightning.modules import features_needing_lightning_loop as features_needing_lightning_loop
 from lightning_fedhpo._lightning.modules import guard_loading as guard_loading
 from lightning_fedhpo._lightning.modules import overridden_around_batches as overridden_around_batches
 from lightning_fedhpo._lightning.modules import trainer_unreachable as trainer_unreachable

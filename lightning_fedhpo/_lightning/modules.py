@@ -119,7 +119,7 @@ def overridden_around_batches(module: LightningModule) -> list[str]:
     return hooks + (["log"] if type(module).log is not LightningModule.log or "log" in vars(module) else [])
 
 
-def besides_plain_steps(trainer: AnyTrainer, module: LightningModule) -> list[str]:
+def features_needing_lightning_loop(trainer: AnyTrainer, module: LightningModule) -> list[str]:
     """Name what there is in a step beside loss, backward and optimizer, which only Lightning's own loops do."""
     watchers = {
         f"{type(callback).__name__}.{hook}": overrides(callback, hook)

@@ -26,8 +26,7 @@ class Algorithm:
     state on the server and on clients; :meth:`check_values` checks hyperparameters; :meth:`figures` are logged.
 
     Attributes:
-        clients: The number of clients in the federation; the loop sets it before the first round.
-        sizes: The number of training examples of each client; set as well.
+        sizes: The number of training examples of each client of the federation, from the first round on.
         needs_lr_sums: Whether :meth:`receive` needs ``ClientResult.lr_sums``.
         start_round: The first round in which all client hyperparameters take effect; their proof looks there.
         travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
@@ -44,8 +43,7 @@ class Algorithm:
             not, as in FedRep; 0, the default, trains all together.
     """
 
-    clients: int = 0
-    sizes: np.ndarray[Any, Any]
+    sizes: np.ndarray[Any, Any] = np.zeros(0, np.int64)
     needs_lr_sums: bool = False
     start_round: int = 0
     travels: Sequence[str] = ()
@@ -66,6 +64,15 @@ class Algorithm:
         self.weighting = weighting
         self.check_values("client", self.client)
         self.check_values("server", self.server)
+
+    @property
+    def clients(self) -> int:
+        """The number of clients in the federation."""
+        return len(self.sizes)
+
+    def use_federation(self, sizes: np.ndarray[Any, Any]) -> None:
+        """Take the numbers of training examples of a run's clients; called before its first round."""
+        self.sizes = sizes
 
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the optimizer that follows the pseudo-gradient ``w - sum n_i w_i``."""
@@ -141,7 +148,7 @@ class Algorithm:
         return self.adds_gradient or bool(self.local)
 
     @property
-    def trains_otherwise(self) -> bool:
+    def overrides_local_training(self) -> bool:
         """Whether :meth:`train_locally` does more than train, which the vectorized executor cannot do."""
         return type(self).train_locally is not Algorithm.train_locally
 

@@ -93,7 +93,7 @@ class Scaffold(Algorithm):
         return carried
 
     @property
-    def trains_otherwise(self) -> bool:
+    def overrides_local_training(self) -> bool:
         """Whether clients take a gradient beside their training: by option 1."""
         return self.option == 1
 

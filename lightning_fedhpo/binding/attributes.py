@@ -40,7 +40,9 @@ class Target:
     """Returns what is held of a value: a tensor has its own digits."""
 
 
-def _of_module(places: list[Place], where: str, check: Check = _same, rounded: Check = _same) -> Target:
+def _target_at(places: list[Place], where: str, check: Check = _same, rounded: Check = _same) -> Target:
+    """Return one target for places that the module itself reads, all with the same value."""
+
     def held() -> list[Any]:
         return [read() for _, read in places]
 
@@ -63,7 +65,7 @@ def dropout_target(module: nn.Module) -> Target | None:
     """Return the module's dropout layers as one target, None where it has none."""
     places: list[Place] = [(partial(setattr, *place), partial(getattr, *place)) for place in dropouts(module)]
     check = partial(number, "dropout", low=0, high=1)
-    return _of_module(places, f"{len(places)} dropout layers", check) if places else None
+    return _target_at(places, f"{len(places)} dropout layers", check) if places else None
 
 
 def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
@@ -104,7 +106,7 @@ def attribute_target(module: nn.Module, path: str) -> Target:
         place = partial(setitem, owner, slot), partial(getitem, owner, slot)
     else:
         place = partial(setattr, owner, last), partial(getattr, owner, last)
-    return _of_module([place], f"`{path}`", rounded=rounded)
+    return _target_at([place], f"`{path}`", rounded=rounded)
 
 
 def _step(owner: Any, name: str, path: str) -> Any:

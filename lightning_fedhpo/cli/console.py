@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_fedhpo.report.words import costs, number, size
+from lightning_fedhpo.report.words import costs, number_text, size
 
 
 def report(summary: Mapping[str, Any], folder: Path, notes: Sequence[str] = (), width: int = 100) -> str:
@@ -21,9 +21,9 @@ def _best(summary: Mapping[str, Any], width: int) -> Iterator[str]:
     retrained = summary.get("model") == "retrain"
     yield "Best hyperparameters" + (", with which the model was trained anew" if retrained else "")
     for side, values in summary["best"].items():
-        text = ", ".join(f"{name} {number(value)}" for name, value in values.items()) or "none"
+        text = ", ".join(f"{name} {number_text(value)}" for name, value in values.items()) or "none"
         if side == "clients":
-            text = f"a configuration for each of {number(len(values))} clients, in summary.json"
+            text = f"a configuration for each of {number_text(len(values))} clients, in summary.json"
         yield textwrap.fill(f"  {side:<8}{text}", width, subsequent_indent=" " * 10, break_long_words=False)
 
 
@@ -31,9 +31,9 @@ def _scores(tested: Mapping[str, Any] | None) -> Iterator[str]:
     if not tested:
         yield "No client has test examples: nothing was tested."
         return
-    yield f"{'Test examples of ' + number(tested['clients']) + ' clients':<40}{'global':>14}{'personalized':>16}"
+    yield f"{'Test examples of ' + number_text(tested['clients']) + ' clients':<40}{'global':>14}{'personalized':>16}"
     for name, value in tested["global"].items():
-        yield f"  {name:<38}{number(value):>14}{number(tested['personalized'].get(name)):>16}"
+        yield f"  {name:<38}{number_text(value):>14}{number_text(tested['personalized'].get(name)):>16}"
 
 
 def _costs(summary: Mapping[str, Any]) -> Iterator[str]:

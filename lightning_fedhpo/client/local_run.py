@@ -154,7 +154,7 @@ class Method(ServerMethod, Protocol):
         """Whether clients keep parameters or state of their own."""
 
     @property
-    def trains_otherwise(self) -> bool:
+    def overrides_local_training(self) -> bool:
         """Whether :meth:`train_locally` does more than train."""
 
     @property

@@ -21,7 +21,7 @@ from lightning_fedhpo.data.datamodule import source_of
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
-from lightning_fedhpo.data.splits import Split, whole
+from lightning_fedhpo.data.splits import Split, one_client
 from lightning_fedhpo.types import Config
 
 
@@ -47,7 +47,7 @@ def server_split(server_data: Any, federation: FederatedData) -> Split | None:
     if isinstance(server_data, list | tuple) and any(isinstance(one, DataLoader) for one in server_data):
         raise TypeError("`server_data` must be one data set or one DataLoader, got several DataLoaders.")
     loads = isinstance(server_data, DataLoader)
-    split = whole(source_of(server_data, "`server_data`")) if loads else federation.as_server(server_data)
+    split = one_client(source_of(server_data, "`server_data`")) if loads else federation.as_server(server_data)
     if not len(split.examples(0)):
         raise ValueError("`server_data` must have examples to score arms on, got none.")
     return split

@@ -84,7 +84,7 @@ class LocalTraining:
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
         self._custom_eval = any(_overrides_mode(child) for child in self._modules)
-        self.besides = private.besides_plain_steps(trainer, module)
+        self.besides = private.features_needing_lightning_loop(trainer, module)
         self.bare = not self.besides
         self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}

@@ -24,7 +24,7 @@ from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.partition import Partition
 from lightning_fedhpo.data.parts import By
 from lightning_fedhpo.data.proxy import DataModuleProxy, overrides
-from lightning_fedhpo.data.splits import Federation, Source, Split, build, whole
+from lightning_fedhpo.data.splits import Federation, Source, Split, build, one_client
 from lightning_fedhpo.types import SPLITS
 
 EVAL_BATCH_SIZE = 512
@@ -179,11 +179,11 @@ class FederatedData(DataModuleProxy):
     def pooled(self, split: str) -> Split | None:
         """Return all clients' examples of a split as one owner's, None where there are none."""
         pool = self._split(split)
-        return whole(pool.source, pool.order) if len(pool.order) else None
+        return one_client(pool.source, pool.order) if len(pool.order) else None
 
     def as_server(self, dataset: Any) -> Split:
         """Return a data set of the server's, whose batches are made as those of the clients' validation."""
-        return whole(replace(self._split("val").source, dataset=as_dataset(dataset)))
+        return one_client(replace(self._split("val").source, dataset=as_dataset(dataset)))
 
     @property
     def server(self) -> Split | None:

@@ -114,7 +114,7 @@ def _as_is(batch: Any) -> Any:
     return batch
 
 
-def whole(source: Source, order: Ints | None = None) -> Split:
+def one_client(source: Source, order: Ints | None = None) -> Split:
     """Return a data set, or some positions in it, as the examples of a single owner."""
     order = np.arange(source.size) if order is None else order
     return Split(source, order, np.array([0, len(order)]))
@@ -161,7 +161,7 @@ def build(
         given = np.flatnonzero(owners["train"] >= 0)
         count = max(1, round(server_fraction * len(given)))
         held = np.sort(seeding.rng(seed, seeding.SERVER).choice(given, count, replace=False))
-        server = whole(sources["train"], held)
+        server = one_client(sources["train"], held)
         owners["train"] = owners["train"].astype(np.int64)
         owners["train"][held] = -1
     clients = assignment.clients

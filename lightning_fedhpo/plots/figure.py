@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_fedhpo.plots.chart import Chart
 from lightning_fedhpo.plots.matplotlib_axes import draw
-from lightning_fedhpo.plots.run_data import Source, load
+from lightning_fedhpo.plots.run_data import FigureSource, load
 from lightning_fedhpo.plots.sweep_data import SweepSource
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class Figure:
         self.name = describe.__name__
         self.__doc__ = describe.__doc__
 
-    def __call__(self, source: Source | SweepSource, ax: Axes | None = None, **options: Any) -> Axes:
+    def __call__(self, source: FigureSource | SweepSource, ax: Axes | None = None, **options: Any) -> Axes:
         """Draw it with matplotlib, on a figure of its own unless there is an `ax`."""
         return draw(self.chart(source, **options), ax)
 
-    def chart(self, source: Source | SweepSource, **options: Any) -> Chart:
+    def chart(self, source: FigureSource | SweepSource, **options: Any) -> Chart:
         """Return it as data."""
         return self._describe(self._read(source), **options)

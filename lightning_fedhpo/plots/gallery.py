@@ -16,7 +16,7 @@ from lightning_fedhpo.plots.hyperparameter_effects import hyperparameter_slice, 
 from lightning_fedhpo.plots.matplotlib_axes import draw, pyplot
 from lightning_fedhpo.plots.personalization import clients
 from lightning_fedhpo.plots.population_lineage import lineage, trajectory
-from lightning_fedhpo.plots.run_data import NoDataError, Source, load
+from lightning_fedhpo.plots.run_data import FigureSource, NoDataError, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -47,7 +47,7 @@ OVERVIEW = (
 """For each place of the overview the figures that may be there: the first that the run has."""
 
 
-def charts(source: Source) -> dict[str, Chart]:
+def charts(source: FigureSource) -> dict[str, Chart]:
     """Return every figure that a run has data for, by name."""
     run, found = load(source), {}
     for figure in FIGURES:
@@ -56,12 +56,12 @@ def charts(source: Source) -> dict[str, Chart]:
     return found
 
 
-def available(source: Source) -> list[str]:
+def available(source: FigureSource) -> list[str]:
     """Return the names of the figures that a run has data for: of functions in ``lightning_fedhpo.plots``."""
     return list(charts(source))
 
 
-def overview(source: Source) -> Drawing:
+def overview(source: FigureSource) -> Drawing:
     """Draw the most telling figures of a run side by side."""
     found = charts(source)
     shown = [next((found[name] for name in names if name in found), None) for names in OVERVIEW]

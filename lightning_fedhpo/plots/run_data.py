@@ -107,10 +107,10 @@ class RunData:
         return owners(arm, told["rounds"], [(rounds, other) for rounds, other in told["ancestors"]])
 
 
-Source = Result | RunData | FederatedData | str | PathLike[str]
+FigureSource = Result | RunData | FederatedData | str | PathLike[str]
 
 
-def load(source: Source) -> RunData:
+def load(source: FigureSource) -> RunData:
     """Return what figures need of a result, of a run's folder, or of a federation before any run."""
     if isinstance(source, RunData):
         return source

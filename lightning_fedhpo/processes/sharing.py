@@ -49,7 +49,7 @@ def _packed(parcels: Sequence[Sequence[int]], costs: Sequence[float], ranks: int
     """Give the heaviest parcel that is left to the process with the least work, until none is left."""
     weights = [sum([costs[place] for place in parcel]) for parcel in parcels]
     shares = [list[int]() for _ in range(ranks)]
-    # Of equal loads the fewer jobs count: those without a step to train are not for one process alone.
+    # Break ties by the number of jobs: those without a step to train are not for one process alone.
     idlest = [(0.0, 0, one) for one in range(ranks)]
     for number in sorted(range(len(parcels)), key=lambda number: (-weights[number], number)):
         load, jobs, one = idlest[0]

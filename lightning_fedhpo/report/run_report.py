@@ -12,7 +12,7 @@ from lightning_fedhpo.plots import charts
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
-from lightning_fedhpo.report.words import costs, duration, number, relative, size
+from lightning_fedhpo.report.words import costs, duration, number_text, relative, size
 
 FILE = "report.html"
 
@@ -29,7 +29,7 @@ def run_page(run: RunData, command: str | None = None) -> str:
     """Return the report of a run of ``fedhpo`` as HTML."""
     method = " with ".join(kind for kind in (_kind(run, "search"), _kind(run, "tuner")) if kind) or "no tuning"
     title = f"fedhpo: {method}: {_kind(run, 'model')} on {_kind(run, 'data')}"
-    spent, seed = number(run.ledger["rounds"]), run.summary["seed"]
+    spent, seed = number_text(run.ledger["rounds"]), run.summary["seed"]
     where = "" if run.folder is None else f", in {relative(run.folder)}"
     subtitle = f"A run of {spent} rounds with seed {seed}{where}"
     return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run, command)])
@@ -40,7 +40,7 @@ def _verdict(run: RunData) -> Iterator[str]:
     found = page.table((), verdict.best_rows(run.best))
     if run.best.get("clients"):
         rows = verdict.client_rows(run.best)
-        found += page.details(f"A configuration for each of {number(len(rows))} clients", page.table((), rows))
+        found += page.details(f"A configuration for each of {number_text(len(rows))} clients", page.table((), rows))
     if run.summary.get("model") == "retrain":
         found += page.paragraph("The model was trained anew with them, after the search.")
     yield page.section(
@@ -63,8 +63,8 @@ def _scores(run: RunData) -> Iterator[str]:
         return
     yield page.table(("", "global", "personalized"), verdict.score_rows(test))
     yield page.paragraph(
-        f"Means over the test examples of {number(test['clients'])} clients: of the server's model, and of that model "
-        "after each client's own training. Below each is the range that holds eight clients in ten.",
+        f"Means over the test examples of {number_text(test['clients'])} clients: of the server's model, and of that "
+        "model after each client's own training. Below each is the range that holds eight clients in ten.",
         soft=True,
     )
 

@@ -22,7 +22,7 @@ from lightning_fedhpo.report.comparison import (
 )
 from lightning_fedhpo.report.plotly_figure import plotly_figure
 from lightning_fedhpo.report.run_report import FILE
-from lightning_fedhpo.report.words import number, relative, rough
+from lightning_fedhpo.report.words import number_text, relative, rough
 
 Tests = Mapping[str, Sequence[Tested]]
 
@@ -40,7 +40,7 @@ def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | 
     if missing:
         told.append(page.boxes(page.box("Runs that are missing", page.code("\n".join(missing)), warns=True)))
     labels = {run.label for run in runs}
-    subtitle = f"{number(len(runs))} runs of {number(len(labels))} methods, in {relative(folder)}"
+    subtitle = f"{number_text(len(runs))} runs of {number_text(len(labels))} methods, in {relative(folder)}"
     figures = page.section("Figures", *_figures(runs, metrics))
     html = page.page("fedhpo: a sweep", subtitle, [*told, figures, _runs(runs, folder)])
     with replacing(path) as file:
@@ -58,7 +58,7 @@ def _main_metrics(tests: Tests) -> list[str]:
 def _compared(tests: Tests, ranked_by: Sequence[str]) -> Iterator[str]:
     metrics = metrics_of(tests)
     spent = sorted({one.rounds for tested in tests.values() for one in tested})
-    rounds = f"{number(spent[0])}" if len(spent) == 1 else f"{number(spent[0])} to {number(spent[-1])}"
+    rounds = f"{number_text(spent[0])}" if len(spent) == 1 else f"{number_text(spent[0])} to {number_text(spent[-1])}"
     told = [page.paragraph(verdict(tests, name)) for name in ranked_by]
     note = (
         f"Each run is taken at its last test within the budget, after {rounds} rounds of all arms. A cell has the mean "
@@ -125,7 +125,7 @@ def _mean(values: Sequence[float]) -> str:
     if not values:
         return "-"
     mean, half = interval(values)
-    return number(mean) + ("" if math.isnan(half) else f" ± {rough(half)}")
+    return number_text(mean) + ("" if math.isnan(half) else f" ± {rough(half)}")
 
 
 def _figures(runs: Sequence[SweepRun], metrics: Sequence[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.run_data import RunData
-from lightning_fedhpo.report.words import number, rough
+from lightning_fedhpo.report.words import number_text, rough
 from lightning_fedhpo.run.result_text import config_text
 
 LAST = 10
@@ -89,8 +89,8 @@ def headline(run: RunData) -> str:
     if test is not None:
         metric = f"test{(run.monitor or '').removeprefix('val')}"
         name = metric if metric in test["global"] else next(iter(test["global"]))
-        text += f": {name} {number(test['global'][name])} on all clients' test examples, "
-        text += f"{number(test['personalized'].get(name))} after each client's own training"
+        text += f": {name} {number_text(test['global'][name])} on all clients' test examples, "
+        text += f"{number_text(test['personalized'].get(name))} after each client's own training"
     found = duel(run)
     if found is None:
         return f"{text}."
@@ -170,8 +170,8 @@ def warnings_of(run: RunData) -> Iterator[str]:
     yield from run.summary.get("warnings", ())
     dropped = sum(run.history["dropped"]) if "dropped" in run.history.columns else 0
     if dropped:
-        total = number(run.ledger["client_updates"])
-        yield f"{number(int(dropped))} of {total} client updates were left out: they were not finite, or failed."
+        total = number_text(run.ledger["client_updates"])
+        yield f"{number_text(int(dropped))} of {total} client updates were left out: they were not finite, or failed."
     yield from _at_the_edge(run)
 
 
@@ -188,7 +188,7 @@ def _at_the_edge(run: RunData) -> Iterator[str]:
             place = _share(float(value), low, high, bool(dimension.get("log")))
             if (place < EDGE and low) or place > 1 - EDGE:  # below 0 there is nothing to look for
                 end = "lower" if place < EDGE else "upper"
-                told = f"the {side}'s {name}, {number(value)}, is at the {end} end of its range"
+                told = f"the {side}'s {name}, {number_text(value)}, is at the {end} end of its range"
                 yield f"{told[0].upper()}{told[1:]}: a wider one may hold a better value."
 
 
@@ -206,7 +206,7 @@ def best_rows(best: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     [('client', 'lr', '0.1235'), ('', 'epochs', '2'), ('server', 'lr', '1')]
     """
     return [
-        (side if place == 0 else "", name, number(value))
+        (side if place == 0 else "", name, number_text(value))
         for side in ("client", "server")
         for place, (name, value) in enumerate(best[side].items())
     ]
@@ -226,4 +226,4 @@ def score_rows(test: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _with_spread(test: Mapping[str, Any], kind: str, name: str) -> str:
     spread = test["distribution"][kind].get(name)
     clients = f"\n{rough(spread['p10'])} to {rough(spread['p90'])}" if spread else ""
-    return number(test[kind].get(name)) + clients
+    return number_text(test[kind].get(name)) + clients

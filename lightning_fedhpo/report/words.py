@@ -15,10 +15,10 @@ _COUNTS = {
 }
 
 
-def number(value: Any) -> str:
+def number_text(value: Any) -> str:
     """Return a value in short form.
 
-    >>> number(0.123456), number(12345), number(1e-5), number(None), number("adam")
+    >>> number_text(0.123456), number_text(12345), number_text(1e-5), number_text(None), number_text("adam")
     ('0.1235', '12,345', '1e-05', '-', 'adam')
     """
     if value is None:
@@ -73,8 +73,8 @@ def duration(seconds: float) -> str:
 
 def costs(ledger: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what a report shows of a ledger, but for bytes, and what it is called."""
-    yield from ((label, number(ledger[key])) for key, label in _COUNTS.items())
+    yield from ((label, number_text(ledger[key])) for key, label in _COUNTS.items())
     if "seconds" in ledger:
         yield "simulated time", duration(ledger["seconds"])
     if "epsilon" in ledger:
-        yield "epsilon of the clients' scores", number(ledger["epsilon"])
+        yield "epsilon of the clients' scores", number_text(ledger["epsilon"])

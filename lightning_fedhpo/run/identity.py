@@ -26,9 +26,9 @@ OnDifference = Literal["raise", "warn"]
 def of_module(module: LightningModule, tuned: Collection[str]) -> dict[str, Any]:
     """Return a module's hyperparameters and dropout probabilities, without the tuned ones."""
     names = {name.removeprefix("hparams.") for name in tuned}
-    hparams = {name: plain(value) for name, value in module.hparams.items() if name not in names}
+    hparams = {name: checkpoint_value(value) for name, value in module.hparams.items() if name not in names}
     layers = dropouts(module) if "dropout" not in tuned else []
-    return {"hparams": hparams, "dropout": [plain(getattr(layer, name)) for layer, name in layers]}
+    return {"hparams": hparams, "dropout": [checkpoint_value(getattr(layer, name)) for layer, name in layers]}
 
 
 def of_optimizers(local: LocalOptimizers, tuned: Collection[str]) -> dict[str, Any]:
@@ -58,9 +58,9 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     """Return plain values without some names, also of schedules inside schedules."""
     kept = {name: value for name, value in values.items() if name not in names}
     return {
-        name: [_without(one, names) if isinstance(one, dict) else plain(one) for one in value]
+        name: [_without(one, names) if isinstance(one, dict) else checkpoint_value(one) for one in value]
         if isinstance(value, list | tuple)
-        else plain(value)
+        else checkpoint_value(value)
         for name, value in kept.items()
     }
 
@@ -106,10 +106,10 @@ def differences(saved: Any, present: Any, place: str) -> list[str]:
     return [] if repr(saved) == repr(present) else [f"{place}: {saved!r} there, {present!r} here"]
 
 
-def plain(value: Any) -> Any:
+def checkpoint_value(value: Any) -> Any:
     """Return a value as a checkpoint keeps it: numbers, text and containers; of anything else the class's name.
 
-    >>> plain({"betas": (0.9, np.float32(0.5)), "loss": Tensor.add})
+    >>> checkpoint_value({"betas": (0.9, np.float32(0.5)), "loss": Tensor.add})
     {'betas': [0.9, 0.5], 'loss': '<method_descriptor>'}
     """
     if isinstance(value, Enum):
@@ -117,8 +117,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1):
         value = value.item()
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): checkpoint_value(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [checkpoint_value(one) for one in value]
     kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
     return kind(value) if kind is not None else None if value is None else f"<{type(value).__name__}>"

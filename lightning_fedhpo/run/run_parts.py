@@ -102,7 +102,7 @@ class RunParts:
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: the parts, and the settings of loop, Trainer and data."""
-        options, plain = self.options, identity.plain
+        options, checkpoint_value = self.options, identity.checkpoint_value
         return {
             "algorithm": self.algorithm.identity(),
             "tuner": self.tuner.identity(),
@@ -110,11 +110,11 @@ class RunParts:
             "federation": self.data.fingerprint(),
             "server data": None if self.server is None else self.server.fingerprint,
             **{name: getattr(options, name) for name in LOOP},
-            "clients": plain(options.clients.identity()),
-            "devices": None if options.devices is None else plain(vars(options.devices)),
-            "noise": None if options.noise is None else plain(vars(options.noise)),
-            "trainer": {name: plain(getattr(self.trainer, name)) for name in TRAINER},
-            "data": {name: plain(getattr(self.data, name)) for name in DATA},
+            "clients": checkpoint_value(options.clients.identity()),
+            "devices": None if options.devices is None else checkpoint_value(vars(options.devices)),
+            "noise": None if options.noise is None else checkpoint_value(vars(options.noise)),
+            "trainer": {name: checkpoint_value(getattr(self.trainer, name)) for name in TRAINER},
+            "data": {name: checkpoint_value(getattr(self.data, name)) for name in DATA},
         }
 
     # ------------------------------------------------------------------ how long jobs are

@@ -22,7 +22,7 @@ from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.searches.base import NoSearch, Search
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
-from lightning_fedhpo.space.search_space import Part
+from lightning_fedhpo.space.search_space import SpacePart
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
@@ -111,7 +111,7 @@ def check_spaces(tuner: Tuner, search: Search) -> None:
     if isinstance(search, NoSearch) or tuner.space is None:
         return
     names = f"{type(tuner).__name__} and {type(search).__name__}"
-    parts: tuple[Part, Part] = ("client", "server")
+    parts: tuple[SpacePart, SpacePart] = ("client", "server")
     for part in parts:
         theirs = search.space.part(part)
         for name, own in tuner.space.part(part).items():

@@ -31,7 +31,7 @@ def compose(
             tuner.use_space(search.space)
         data = checks.federated_data(trainer)
         checks.check_federation(wrong, options, data)
-        options.algorithm.clients, options.algorithm.sizes = len(data), data.sizes("train")
+        options.algorithm.use_federation(data.sizes("train"))
         split = server_split(options.server_data, data)
         scores_clients = options.target != "server" or data.sizes("val").any()
         needed = options.target == "global" or tuner.needs_before

@@ -25,7 +25,7 @@ class ClientError(RuntimeError):
     """A client's training has raised."""
 
 
-class Trial:
+class DryRun:
     """Trains one client for a few steps, always from the same start with the same randomness.
 
     Attributes:

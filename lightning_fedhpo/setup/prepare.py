@@ -31,7 +31,7 @@ from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.run_parts import RunParts
-from lightning_fedhpo.setup.dry_run import Trial
+from lightning_fedhpo.setup.dry_run import DryRun
 from lightning_fedhpo.setup.effect_check import check_effect, check_server_effect
 from lightning_fedhpo.setup.tuning_plan import TuningPlan
 
@@ -80,14 +80,14 @@ def prepare(
     clients = _trial_clients(data, parts.monitor)
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
-    trial = Trial(bench, options.seed, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
+    dry_run = DryRun(bench, options.seed, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))
     try:
-        changed = trial.choose(clients, tuning.config)
+        changed = dry_run.choose(clients, tuning.config)
         if options.verify:
-            _check_effects(tuning, binding, trial, algorithm, bench.state.weights)
+            _check_effects(tuning, binding, dry_run, algorithm, bench.state.weights)
     finally:
         binding.restore()
-    if training and module.automatic_optimization and not trial.moved:
+    if training and module.automatic_optimization and not dry_run.moved:
         rank_zero_warn(
             "a client's training left every weight as it was: `training_step` must return its loss, "
             "and an optimizer must have the weights."
@@ -101,7 +101,7 @@ def prepare(
 
 
 def _check_effects(
-    tuning: TuningPlan, binding: Binding, trial: Trial, algorithm: Algorithm, weights: Sequence[Tensor]
+    tuning: TuningPlan, binding: Binding, dry_run: DryRun, algorithm: Algorithm, weights: Sequence[Tensor]
 ) -> None:
     for name in binding.names:
         values = tuning.contrasts.get(name)
@@ -109,7 +109,7 @@ def _check_effects(
             values = tuning.config[name], binding.original(name)
         if values is not None and values[0] != values[1] and name not in LOOP:
             way_out = binding.without_effect(name, values)
-            check_effect(name, values, tuning.bases(name), trial.outcome, way_out)
+            check_effect(name, values, tuning.bases(name), dry_run.outcome, way_out)
     for name, ends in tuning.server.items():
         check_server_effect(algorithm, name, ends, weights)
 

@@ -18,12 +18,12 @@ from lightning_fedhpo.arguments import is_number, is_whole, shown
 from lightning_fedhpo.space.categorical import Choice
 from lightning_fedhpo.space.dimensions import Dimension, Float, Int, Value
 
-__all__ = ["Choice", "Config", "Dimension", "Float", "Int", "Part", "SearchSpace", "Value", "dimension"]
+__all__ = ["Choice", "Config", "Dimension", "Float", "Int", "SpacePart", "SearchSpace", "Value", "dimension"]
 
 Config: TypeAlias = dict[str, Value]
-Part: TypeAlias = Literal["client", "server"]
+SpacePart: TypeAlias = Literal["client", "server"]
 
-_PARTS: tuple[Part, ...] = ("client", "server")
+_PARTS: tuple[SpacePart, ...] = ("client", "server")
 _KINDS: dict[str, type[Dimension[Any]]] = {"choice": Choice, "float": Float, "int": Int}
 
 
@@ -93,13 +93,13 @@ class SearchSpace:
         """The dimensions of aggregation."""
         return MappingProxyType(self._server)
 
-    def part(self, part: Part) -> Mapping[str, Dimension[Any]]:
+    def part(self, part: SpacePart) -> Mapping[str, Dimension[Any]]:
         """Return the dimensions of the part with this name."""
         if part not in _PARTS:
             raise ValueError(f"The part of a space is one of {list(_PARTS)}, got {part!r}.")
         return self.client if part == "client" else self.server
 
-    def check(self, config: Mapping[str, Any], part: Part = "client") -> None:
+    def check(self, config: Mapping[str, Any], part: SpacePart = "client") -> None:
         """Raise if the config is no point of the part: names unknown or missing, or a value outside."""
         self._check_names(config, part)
         for name, dimension_ in self.part(part).items():
@@ -108,7 +108,7 @@ class SearchSpace:
                     f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}: clip() moves it inside."
                 )
 
-    def _check_names(self, config: Mapping[str, Any], part: Part) -> None:
+    def _check_names(self, config: Mapping[str, Any], part: SpacePart) -> None:
         dimensions = self.part(part)
         unknown = [name for name in config if name not in dimensions]
         missing = [name for name in dimensions if name not in config]
@@ -117,33 +117,35 @@ class SearchSpace:
             expected = list(dimensions)
             raise ValueError(f"A {part} config must have exactly the names {expected}, got {' and '.join(wrong)}.")
 
-    def contains(self, config: Mapping[str, Any], part: Part = "client") -> bool:
+    def contains(self, config: Mapping[str, Any], part: SpacePart = "client") -> bool:
         """Say whether the config is a point of the part: all its names, no other, and every value inside."""
         dimensions = self.part(part)
         return config.keys() == dimensions.keys() and all(config[name] in dimensions[name] for name in dimensions)
 
-    def clip(self, config: Mapping[str, Any], part: Part = "client") -> Config:
+    def clip(self, config: Mapping[str, Any], part: SpacePart = "client") -> Config:
         """Return the config with every value moved to the nearest one inside."""
         self._check_names(config, part)
         return {name: dimension_.clip(config[name]) for name, dimension_ in self.part(part).items()}
 
-    def sample(self, rng: np.random.Generator, part: Part = "client") -> Config:
+    def sample(self, rng: np.random.Generator, part: SpacePart = "client") -> Config:
         """Draw a config, uniform on every dimension's scale."""
         return {name: dimension_.sample(rng) for name, dimension_ in self.part(part).items()}
 
-    def around(self, config: Mapping[str, Any], epsilon: float, part: Part = "client") -> SearchSpace:
+    def around(self, config: Mapping[str, Any], epsilon: float, part: SpacePart = "client") -> SearchSpace:
         """Return the space with one part narrowed to the neighbourhood of a config."""
         self.check(config, part)
         near = {name: dimension_.around(config[name], epsilon) for name, dimension_ in self.part(part).items()}
         return SearchSpace(**({"client": self._client, "server": self._server} | {part: near}))
 
     def perturb(
-        self, config: Mapping[str, Any], epsilon: float, rng: np.random.Generator, part: Part = "client"
+        self, config: Mapping[str, Any], epsilon: float, rng: np.random.Generator, part: SpacePart = "client"
     ) -> Config:
         """Draw a config from the neighbourhood of this one."""
         return self.around(config, epsilon, part).sample(rng, part)
 
-    def neighbourhood(self, rng: np.random.Generator, k: int, epsilon: float, part: Part = "client") -> list[Config]:
+    def neighbourhood(
+        self, rng: np.random.Generator, k: int, epsilon: float, part: SpacePart = "client"
+    ) -> list[Config]:
         """Draw FedEx's k configs: the first from the whole part, the others from the neighbourhood of the first."""
         if not is_whole(k) or k < 1:
             raise ValueError(f"A neighbourhood has a whole number of configs, at least 1, got k={k!r}.")
@@ -151,7 +153,7 @@ class SearchSpace:
         near = self.around(first, epsilon, part)
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
 
-    def ends(self, name: str, part: Part = "client") -> tuple[Value, Value] | None:
+    def ends(self, name: str, part: SpacePart = "client") -> tuple[Value, Value] | None:
         """Return a hyperparameter's smallest and largest value (of texts the first and last), None where it has one."""
         dimension_ = self.part(part)[name]
         values: list[Any] = list(dimension_.options) if isinstance(dimension_, Choice) else dimension_.grid(2)
@@ -159,7 +161,7 @@ class SearchSpace:
             values.sort()
         return None if len(values) == 1 else (values[0], values[-1])
 
-    def edges(self, name: str, part: Part = "client") -> list[Value]:
+    def edges(self, name: str, part: SpacePart = "client") -> list[Value]:
         """Return the values to check before a run: all options, or both bounds; of a Float also one between them."""
         dimension_ = self.part(part)[name]
         if isinstance(dimension_, Choice):

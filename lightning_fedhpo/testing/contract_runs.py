@@ -99,7 +99,7 @@ def whole_run(make: Make, executor: Setting) -> tuple[FederatedLoop, dict[str, A
     return done[0], outcome(*done), saved
 
 
-def sick_run(
+def run_with_bad_examples(
     make: Make, executor: Setting, always: Collection[int], all_in: int | None = None, module: ToyModule | None = None
 ) -> tuple[FederatedLoop, ToyModule, list[str]]:
     """Run with some clients whose examples are always nan, and a round in which all are; return the warnings, too."""

@@ -98,7 +98,7 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
     first.
     """
     try:
-        fed, module, messages = runs.sick_run(make, executor, {1}, all_in=1)
+        fed, module, messages = runs.run_with_bad_examples(make, executor, {1}, all_in=1)
     except DivergedError as error:
         raise AssertionError("the run did not go on after a round in which all clients diverged") from error
     history = list(fed.result.history)
@@ -113,7 +113,7 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
         module = ToyModule(dropout=0.2)
     start = runs.plain(module.state_dict())
     try:
-        runs.sick_run(make, executor, range(CLIENTS), module=module)
+        runs.run_with_bad_examples(make, executor, range(CLIENTS), module=module)
     except DivergedError as error:
         assert "data is at fault" in str(error), f"something else is taken for the reason: {error}"
     else:

@@ -39,7 +39,7 @@ def round_figures(rows: Sequence[Row], options: LoopOptions) -> dict[str, float]
     if best.get("phase") == "retrain":
         kept = {"round", *of_target}
         figures = {n if n in kept or n.startswith(RETRAIN) else f"{RETRAIN}{n}": v for n, v in figures.items()}
-    # Without anybody to score there is no score, and whoever watches it keeps the last; divergence is one, and bad.
+    # No client scored: omit the monitor; callbacks keep the last value. A diverged arm has a score, and a bad one.
     if options.monitor is not None:
         figures.pop(options.monitor, None)
         if best["score"] == best["score"] or best["dropped"]:

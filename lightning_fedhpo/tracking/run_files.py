@@ -45,7 +45,7 @@ def build_summary(
     tested: dict[str, Any] | None = None
     if evaluation is not None:
         tested = {**evaluation, "clients": len(evaluation.clients), "distribution": evaluation.distribution}
-    summary: dict[str, Any] = plain(
+    summary: dict[str, Any] = json_value(
         {
             "best": result.best,
             **({} if result.model is None else {"model": result.model}),
@@ -70,25 +70,25 @@ def _version(package: str) -> str | None:
     return None
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Return a value as JSON has it: tensors and arrays as numbers or lists, nan and infinities as null.
 
-    >>> plain({"loss": math.nan, 3: (1, 2.5)})
+    >>> json_value({"loss": math.nan, 3: (1, 2.5)})
     {'loss': None, '3': [1, 2.5]}
     """
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, int | float):
         return value if math.isfinite(value) else None
-    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    return json_value(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 def write_summary(path: str | os.PathLike[str], summary: Mapping[str, Any]) -> None:
     """Write the summary as JSON."""
     with replacing(path) as file:
-        json.dump(plain(summary), file, indent=2, allow_nan=False)
+        json.dump(json_value(summary), file, indent=2, allow_nan=False)
         file.write("\n")

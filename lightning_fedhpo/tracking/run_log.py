@@ -127,7 +127,7 @@ def log_settings(parts: RunParts) -> None:
     private.hide_hyperparameters(parts.module, tuned)
     own = {name: value for name, value in parts.module.hparams_initial.items() if name not in tuned}
     for logger in loggers_of(parts.trainer):
-        logger.log_hyperparams({**identity.plain(own), "settings": settings_of(parts)})
+        logger.log_hyperparams({**identity.checkpoint_value(own), "settings": settings_of(parts)})
 
 
 def settings_of(parts: RunParts) -> dict[str, Any]:

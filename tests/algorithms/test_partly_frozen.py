@@ -38,7 +38,9 @@ class Pretrained(ToyModule):
 def test_states_are_of_what_trains(make: Callable[[], Algorithm], of_clients: list[str], executor: Any) -> None:
     algorithm = make()
     fed, _, module = fit(2, module=Pretrained(), algorithm=algorithm, executor=executor, data=toy_data(clients=3))
-    assert ("side by side, as asked" in fed.choice) == (executor != "sequential" and not algorithm.trains_otherwise)
+    assert ("side by side, as asked" in fed.choice) == (
+        executor != "sequential" and not algorithm.overrides_local_training
+    )
     (arm,), trained = fed.arms, [module.net[3].weight.shape, module.net[3].bias.shape]
     for state in arm.client_state.values():
         assert {name: [one.shape for one in kept] for name, kept in state.items()} == dict.fromkeys(of_clients, trained)

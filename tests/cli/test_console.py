@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from lightning_fedhpo.cli.console import report
-from lightning_fedhpo.report.words import number
+from lightning_fedhpo.report.words import number_text
 
 SUMMARY = {
     "best": {"client": {"lr": 0.123456, "epochs": 3}, "server": {}},
@@ -51,4 +51,4 @@ def test_lines_keep_to_the_width(tmp_path: Path):
     many = {"client": {f"module.layers.{i}.scale": 1 / (i + 1) for i in range(30)}, "server": {"lr": 1.0}}
     lines = report(SUMMARY | {"best": many}, tmp_path, width=80).splitlines()
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
-    assert all(any(f"module.layers.{i}.scale {number(1 / (i + 1))}" in line for line in lines) for i in range(30))
+    assert all(any(f"module.layers.{i}.scale {number_text(1 / (i + 1))}" in line for line in lines) for i in range(30))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -32,8 +30,8 @@ class FakeBench:
         self.binding = self
         self.asked: list[tuple[int, int, float]] = []
 
-    def rates_of(self, config: Config, arm: Arm) -> nullcontext[Mapping[str, float]]:
-        return nullcontext({})
+    def moved_rates(self, config: Config, arm: Arm) -> dict[str, float]:
+        return {}
 
     def run_job(self, job: Job, arm: Arm, context: RoundContext) -> ClientResult:
         self.asked.append((job.arm, job.client, float(arm.weights[0].detach())))

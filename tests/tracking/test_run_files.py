@@ -9,13 +9,13 @@ import torch
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.tracking.run_files import build_summary, plain, write_summary
+from lightning_fedhpo.tracking.run_files import build_summary, json_value, write_summary
 
 
 def test_plain_is_json():
-    assert plain({1: (math.nan, math.inf, -math.inf, 0.5)}) == {"1": [None, None, None, 0.5]}
-    assert plain([torch.tensor([1.0, math.nan]), None, True, Path("a")]) == [[1.0, None], None, True, "a"]
-    found = plain([np.float32(2.0), np.int64(3), np.bool_(True)])
+    assert json_value({1: (math.nan, math.inf, -math.inf, 0.5)}) == {"1": [None, None, None, 0.5]}
+    assert json_value([torch.tensor([1.0, math.nan]), None, True, Path("a")]) == [[1.0, None], None, True, "a"]
+    found = json_value([np.float32(2.0), np.int64(3), np.bool_(True)])
     assert json.dumps(found, allow_nan=False) == "[2.0, 3, true]"
 
 

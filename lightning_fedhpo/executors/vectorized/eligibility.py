@@ -21,9 +21,9 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if bench.monitor is not None else [])]
     algorithm, binding = bench.algorithm, bench.binding
-    device = trainer.strategy.root_device
+    device, own_training = trainer.strategy.root_device, algorithm.overrides_local_training
     found = {
-        f"{type(algorithm).__name__} does more around local training than add to gradients": algorithm.trains_otherwise,
+        f"{type(algorithm).__name__} does more around local training than add to gradients": own_training,
         f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
         f"{', '.join(watchers)} acts between jobs": bool(watchers),
