@@ -49,7 +49,7 @@ WRONG = {
         "\n- `cohort` is 9",
         "\n- `evaluate.clients` must be from 1 to 8",
     ],
-    "fed.cohort=9 +trainer.overfit_batches=2 trainer.max_epochs=8 fed.retrain=2": [
+    "fed.cohort=9 trainer.overfit_batches=2 trainer.max_epochs=8 fed.retrain=2": [
         "fedhpo: 3 settings are wrong:",
         "\n  - overfit_batches=2",
         "\n- `cohort` is 9",
@@ -62,7 +62,7 @@ WRONG = {
     "+tuner.confgs=3": ["fedhpo: tuner: ", "unexpected keyword argument 'confgs'"],
     "tuner=fedex space=none": ["the search and the tuner need a space, got none", "space=papers"],
     "space/client=[sgd,dropout]": ["hyperparameter 'dropout' reaches nothing in this run", "no dropout layer"],
-    "+trainer.overfit_batches=2": ["fedhpo: this Trainer does not fit", "overfit_batches=2", "limit_train_batches"],
+    "trainer.overfit_batches=2": ["fedhpo: this Trainer does not fit", "overfit_batches=2", "limit_train_batches"],
     "threads=many": ["fedhpo: `threads` must be a whole number, got 'many'"],
     "threads=0": ["fedhpo: `threads` must be at least 1, got 0: null leaves torch its own number"],
     "resume=last": ["fedhpo: `resume` must be true or false, got 'last': `ckpt_path` takes a file."],

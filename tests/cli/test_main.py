@@ -206,7 +206,7 @@ def test_no_checkpoints_no_test_examples_no_tuner_and_an_early_stop(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stop = "{_target_:lightning.pytorch.callbacks.EarlyStopping,monitor:val_loss,patience:0,min_delta:100.0}"
-    left_out = ["checkpoint=null", "+data.fractions=[0.8,0.2,0.0]", "tuner=none"]
+    left_out = ["checkpoint=null", "data.fractions=[0.8,0.2,0.0]", "tuner=none"]
     summary = train(configured(tmp_path, *left_out, f"+callbacks.stop={stop}"))
     assert summary["test"] is None and summary["ledger"]["rounds"] == 2
     assert "nothing was tested" in capsys.readouterr().out
