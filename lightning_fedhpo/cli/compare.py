@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.files.table import Table
@@ -75,13 +77,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=int, help="rounds spent at which to compare; default: the shortest run's")
     parser.add_argument("--csv", type=Path, help="write the table here, too")
     given = parser.parse_args(arguments)
+    left: list[str] = []
+    broken: list[str] = []
     try:
-        table = table_of(load_sweep(given.folder), given.budget, given.metric)
-    except (OSError, ValueError) as error:
-        print(f"fedhpo-compare: {error}", *missing(given.folder), sep="\n", file=sys.stderr)
+        left = missing(given.folder)
+        runs = load_sweep(given.folder, broken)
+        left = [*(["Runs that cannot be read:", *broken] if broken else []), *left]
+        table = table_of(runs, given.budget, given.metric)
+        if given.csv:
+            table.to_csv(given.csv)
+    except Exception as error:
+        if FULL_ERROR in os.environ:
+            raise
+        print(f"fedhpo-compare: {one_line(error, given.folder)}", *left, sep="\n", file=sys.stderr)
         return 1
-    print(printed(table), *missing(given.folder), sep="\n")
-    if given.csv:
-        table.to_csv(given.csv)
+    print(printed(table), *left, sep="\n")
     print(report_line(given.folder.absolute(), given.budget))
     return 0

@@ -15,6 +15,8 @@ from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
 from lightning_fedhpo.processes import LostProcessError
 from lightning_fedhpo.setup.dry_run import ClientError
 
+FULL_ERROR = "HYDRA_FULL_ERROR"
+"""The variable of the environment with which errors come with a traceback."""
 PACKAGE = str(Path(__file__).parents[1])
 READABLE = (
     MisconfigurationException
@@ -35,6 +37,15 @@ def readable(error: BaseException) -> bool:
         return True
     *_, raised = traceback.extract_tb(error.__traceback__) or [None]
     return raised is not None and raised.filename.startswith(PACKAGE) and isinstance(error, ARGUMENTS)
+
+
+def one_line(error: Exception, folder: Path) -> str:
+    """Return what an error says about the files in a folder."""
+    whole = str(error).rstrip().endswith(".") and isinstance(error, ValueError)  # our messages are sentences
+    if isinstance(error, ModuleNotFoundError | OSError) or (whole and readable(error)):
+        return str(error)
+    told = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"{folder} has not the files of a run, or they are damaged ({told}). {FULL_ERROR}=1 shows where."
 
 
 _TAKEN = re.compile(r"\$\{([\w.]+)\}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ValueType
 from omegaconf import OmegaConf
 
 from lightning_fedhpo.cli.resume import FAILED, RUN, SUMMARY, SWEEP, in_order, lasting, quoted
+from lightning_fedhpo.files.reading import reading
 
 
 def missing(folder: Path) -> list[str]:
@@ -31,7 +33,11 @@ def missing(folder: Path) -> list[str]:
 
 def planned(sweep: Path) -> list[list[str]]:
     """Return the overrides of all runs of a sweep, in their order; none where only its sweeper knows them."""
-    hydra = OmegaConf.load(sweep / SWEEP).hydra
+    with reading(sweep / SWEEP):
+        return _planned(OmegaConf.load(sweep / SWEEP).hydra)
+
+
+def _planned(hydra: Any) -> list[list[str]]:
     params = [f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()]
     parsed = OverridesParser.create().parse_overrides([*params, *lasting(hydra.overrides.task)])
     if not in_order(hydra) or any(one.value_type == ValueType.GLOB_CHOICE_SWEEP for one in parsed):
@@ -44,9 +50,12 @@ def planned(sweep: Path) -> list[list[str]]:
 
 
 def _overrides(record: Path) -> list[str]:
-    return lasting(OmegaConf.load(record).hydra.overrides.task)
+    with reading(record):
+        return lasting(OmegaConf.load(record).hydra.overrides.task)
 
 
 def _state(run: Path) -> str:
     failed = run / FAILED
-    return f"failed: {failed.read_text(encoding='utf-8').splitlines()[0]}" if failed.is_file() else "not finished"
+    if not failed.is_file():
+        return "not finished"
+    return f"failed: {''.join(failed.read_text(encoding='utf-8', errors='replace').splitlines()[:1])}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,16 +12,15 @@ from pathlib import Path
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
+from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
+from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.report.run_report import write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
-
-EXPECTED = (ModuleNotFoundError, OSError)
-"""Errors whose message is enough."""
 
 
 def write_report(folder: Path, budget: int | None = None, run: RunData | None = None) -> Path:
@@ -36,8 +36,9 @@ def write_report(folder: Path, budget: int | None = None, run: RunData | None = 
     record = folder / RUN
     command = None
     if record.is_file():
-        hydra = OmegaConf.load(record).hydra
-        command = f"cd {shlex.quote(hydra.runtime.cwd)}\n{shlex.join(['fedhpo', *arguments_of(hydra)])}"
+        with reading(record):
+            hydra = OmegaConf.load(record).hydra
+            command = f"cd {shlex.quote(hydra.runtime.cwd)}\n{shlex.join(['fedhpo', *arguments_of(hydra)])}"
     return write_run_report(run or load(folder), folder, command)
 
 
@@ -54,8 +55,7 @@ def report_line(
             log_report(trainer, path)
         return f"Report: {path}"
     except Exception as error:  # what the report is about is done, and its files are whole
-        told = error if isinstance(error, EXPECTED) else f"{type(error).__name__}, `fedhpo-report {folder}` shows where"
-        return f"There is no report: {told}"
+        return f"There is no report: {one_line(error, folder)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,11 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="a run's folder, or a folder with runs below it, such as a sweep's")
     parser.add_argument("--wandb", metavar="ENTITY/PROJECT", help="make a report in Weights & Biases instead")
     given = parser.parse_args(arguments)
-    expected = EXPECTED if given.wandb is None else (*EXPECTED, ValueError)
+    folder = given.folder.absolute()
     try:
-        folder = given.folder.absolute()
         print(write_report(folder) if given.wandb is None else publish(folder, given.wandb))
-    except expected as error:
-        print(f"fedhpo-report: {error}", file=sys.stderr)
+    except Exception as error:
+        if FULL_ERROR in os.environ:
+            raise
+        print(f"fedhpo-report: {one_line(error, folder)}", file=sys.stderr)
         return 1
     return 0

@@ -19,6 +19,7 @@ from typing import Any, TextIO, overload
 import numpy as np
 
 from lightning_fedhpo.files.folders import replacing
+from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.files.row_blocks import RowBlocks
 
 Cell = float | int | str | bool | None
@@ -205,14 +206,25 @@ class Table(Sequence[dict[str, Any]]):
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Table:
         """Read a table that :meth:`to_csv` has written; a text that reads like a number becomes one."""
-        with Path(path).open(encoding="utf-8", newline="") as file:
+        table = cls()
+        with reading(Path(path)), Path(path).open(encoding="utf-8", newline="") as file:
             head, *rows = csv.reader(file)
-        table, names = cls(), [_read(name) for name in head]
-        for name, cells in zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True):
-            table._held[name] = Column()
-            table._held[name].extend(_parsed(cells))
+            names = [_read(name) for name in head]
+            for name, cells in zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True):
+                table._held[name] = Column()
+                table._held[name].extend(_parsed(cells))
         table._names, table._flushed = tuple(names), len(rows)
         return table
+
+    def check(self, path: Path, *names: str) -> None:
+        """Refuse a table, read from a file, without rows, or whose columns of these names are not all of numbers."""
+        if not len(self):
+            raise ValueError(f"{path} has no rows: it is cut off, or not a run's {path.name}.")
+        for name in names:
+            if name not in self._held:
+                raise ValueError(f"{path} has no column {name!r}: it is not a run's {path.name}.")
+            if any(isinstance(cell, str) for cell in self._held[name].objects):
+                raise ValueError(f"{path} has texts in its column {name!r}: it is not a run's {path.name}, or damaged.")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the table as a checkpoint keeps it."""

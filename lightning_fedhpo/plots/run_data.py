@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,12 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
-
 from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.arms.trajectory import Trajectory, owners, read_trajectory
 from lightning_fedhpo.data.describe import client_table
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.files.reading import read_json, read_yaml, reading
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
 
@@ -107,6 +105,16 @@ class RunData:
         return owners(arm, told["rounds"], [(rounds, other) for rounds, other in told["ancestors"]])
 
 
+def check_history(history: Table, summary: Mapping[str, Any], folder: Path, *names: str) -> None:
+    """Refuse a history that is not that of a run which has ended with a summary."""
+    path = folder / "history.csv"
+    history.check(path, "ledger/rounds", *names)
+    with reading(folder / "summary.json"):
+        spent = summary["ledger"]["rounds"]
+    if (last := history["ledger/rounds"][-1]) != spent:
+        raise ValueError(f"{path} ends after {last} of the run's {spent} rounds: it is cut off, or another run's.")
+
+
 FigureSource = Result | RunData | FederatedData | str | PathLike[str]
 
 
@@ -127,8 +135,7 @@ def load(source: FigureSource) -> RunData:
             f"the folder of a finished run has a summary.json, and {folder} has none. An interrupted run goes on by "
             "`fedhpo ckpt_path=<its checkpoint>`. `fedhpo-report` and plots.error_by_budget take a sweep's folder."
         )
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    summary, settings = read_json(folder / "summary.json"), read_yaml(folder / "config.yaml")
     tables: dict[str, Any] = {
         name: Table.from_csv(path) if (path := folder / f"{file}.csv").is_file() else Table()
         for name, file in {
@@ -136,12 +143,16 @@ def load(source: FigureSource) -> RunData:
             "tested": "tested_clients", "federation": "federation",
         }.items()
     }  # fmt: skip
+    check_history(tables["history"], summary, folder, "round", "arm", "score")
+    with reading(folder / "summary.json"):
+        found = {name: summary[name] for name in ("arms", "best_arm", "best", "score", "ledger")}
+    with reading(folder / "config.yaml"):
+        loop = {name: settings["fed"][name] for name in ("monitor", "mode")}
     return RunData(
         **tables,
-        **{name: summary[name] for name in ("arms", "best_arm", "best", "score", "ledger")},
+        **found,
+        **loop,
         trajectory=read_trajectory(folder / "trajectory.json"),
-        monitor=settings["fed"]["monitor"],
-        mode=settings["fed"]["mode"],
         summary=summary,
         settings=settings,
         folder=folder,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from lightning_fedhpo.arguments import shown
+from lightning_fedhpo.files.reading import read_json, read_yaml, reading
 from lightning_fedhpo.files.table import Table
+from lightning_fedhpo.plots.run_data import check_history
 from lightning_fedhpo.run.result import Result
 
 
@@ -75,24 +74,38 @@ def _counts(budget: str) -> Sequence[str]:
     return ("bytes_up", "bytes_down") if budget == "bytes" else (budget,)
 
 
-def load_sweep(folder: Path) -> list[SweepRun]:
-    """Read every finished run below a folder, with its label."""
-    found = sorted(path.parent for path in Path(folder).rglob("summary.json"))
+def load_sweep(folder: Path, broken: list[str] | None = None) -> list[SweepRun]:
+    """Read every finished run below a folder, with its label.
+
+    `broken` takes a line for each run whose files cannot be read; without it the first such run is an error.
+    """
+    found = sorted(path.parent for path in Path(folder).rglob("summary.json") if path.is_file())
     if not found:
         raise FileNotFoundError(f"there is no finished run (no summary.json) below {folder}.")
-    runs = [_read_run(path) for path in found]
+    runs = []
+    for path in found:
+        try:
+            runs.append(_read_run(path))
+        except ValueError as error:
+            if broken is None or (path == found[-1] and not runs):
+                raise
+            broken.append(f"  {path.relative_to(folder)}  {error}")
     return [replace(run, label=label) for run, label in zip(runs, labels([run.overrides for run in runs]), strict=True)]
 
 
 def _read_run(folder: Path) -> SweepRun:
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    file = folder / ".hydra" / "overrides.yaml"
-    overrides = tuple(but_seed(OmegaConf.load(file))) if file.is_file() else ()
-    config = folder / "config.yaml"
-    loop: Any = OmegaConf.select(OmegaConf.load(config), "fed") if config.is_file() else None
-    score = (None, None) if loop is None else (loop.get("monitor"), loop.get("mode"))
-    history = Table.from_csv(folder / "history.csv")
-    return SweepRun(folder, overrides, int(summary["seed"]), history, summary, "", *score)
+    summary, history = read_json(folder / "summary.json"), Table.from_csv(folder / "history.csv")
+    check_history(history, summary, folder, *(one for one in history.columns if one == "score" or one[:5] == "test/"))
+    file, config = folder / ".hydra" / "overrides.yaml", folder / "config.yaml"
+    overrides = tuple(but_seed(read_yaml(file))) if file.is_file() else ()
+    with reading(config):
+        loop = read_yaml(config)["fed"] if config.is_file() else {}
+        score = loop.get("monitor"), loop.get("mode")
+    with reading(folder / "summary.json"):
+        run = SweepRun(folder, overrides, int(summary["seed"]), history, summary, "", *score)
+        if not all(isinstance(value, int | float) for _, test in run.tests for value in (run.spent, *test.values())):
+            raise TypeError("a tested figure is no number")
+    return run
 
 
 def but_seed(overrides: Iterable[object]) -> list[str]:

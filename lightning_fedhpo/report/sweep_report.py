@@ -29,7 +29,8 @@ Tests = Mapping[str, Sequence[Tested]]
 
 def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | None = None) -> Path:
     """Write the report of the runs below a folder and return its path; `missing` are lines about missing runs."""
-    runs, path = load_sweep(folder), folder / FILE
+    broken: list[str] = []
+    runs, path = load_sweep(folder, broken), folder / FILE
     metrics: list[str] = []
     try:
         tests = tests_at(runs, budget)
@@ -37,6 +38,8 @@ def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | 
         told = list(_compared(tests, metrics))
     except ValueError as error:  # a run without a test within the budget
         told = [page.section("What was found", page.box("Not comparable", page.paragraph(str(error)), warns=True))]
+    if broken:
+        told.append(page.boxes(page.box("Runs that cannot be read", page.code("\n".join(broken)), warns=True)))
     if missing:
         told.append(page.boxes(page.box("Runs that are missing", page.code("\n".join(missing)), warns=True)))
     labels = {run.label for run in runs}
@@ -50,7 +53,8 @@ def write_sweep_report(folder: Path, missing: Sequence[str] = (), budget: int | 
 
 def _main_metrics(tests: Tests) -> list[str]:
     """Return the tested figures that methods are ranked by, the first error or else the first figure."""
-    known = metrics_of(tests)
+    if not (known := metrics_of(tests)):
+        raise ValueError("no run was tested.")
     metric = next((name for name in known if "error" in name), known[0])
     return [name for name in (metric, f"{metric}_personalized") if name in known]
 
