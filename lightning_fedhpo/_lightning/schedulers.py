@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 from lightning.pytorch import LightningModule
@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim.lr_scheduler import OneCycleLR
 
 from lightning_fedhpo._lightning.figures import Log
-from lightning_fedhpo._lightning.hooks import AnyTrainer, inside
+from lightning_fedhpo._lightning.hooks import AnyTrainer, Replaced, inside
 
 Validate: TypeAlias = Callable[[], dict[str, float]] | None
 
@@ -74,20 +74,26 @@ class RoundSchedulers:
     def __init__(self, trainer: AnyTrainer, module: LightningModule, rounds: int) -> None:
         self._module, self._configs, self._rounds = module, trainer.lr_scheduler_configs, rounds
         self.watch_scores = any(config.reduce_on_plateau for config in self._configs)
-        for optimizer in trainer.optimizers:  # what it is there for, a warning, is of no use here
-            if hasattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched"):
+        self._wrapped: list[Replaced] = []
+        for optimizer in trainer.optimizers:  # the wrapper notes that the optimizer has stepped, for a warning
+            if hasattr(step := vars(optimizer).get("step"), "_wrapped_by_lr_sched"):
                 del optimizer.step
+                optimizer._opt_called = True
+                self._wrapped.append(Replaced(optimizer, step=step))
 
     def step(self, number: int, score: float) -> None:
         """Step all after the round of a number; one that goes by the score only if there is one."""
         for config in self._configs if number + 1 != self._rounds else ():
-            if (number + 1) % config.frequency or _is_over(config.scheduler):
+            every = config.frequency if config.interval == "epoch" else 1
+            if (number + 1) % every or _is_over(config.scheduler):
                 continue
             if config.reduce_on_plateau and math.isnan(score):
                 continue
             metric = score if config.reduce_on_plateau else None
-            with warnings.catch_warnings(), inside(self._module, "lr_scheduler_step"):
-                warnings.filterwarnings("ignore", message=r".*`optimizer\.step\(\)`")
+            with ExitStack() as wrapped:
+                for own in self._wrapped:  # a schedule warns where it does not find its wrapper
+                    wrapped.enter_context(own)
+                wrapped.enter_context(inside(self._module, "lr_scheduler_step"))
                 self._module.lr_scheduler_step(config.scheduler, metric)
 
 

@@ -49,7 +49,8 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
         steps = epochs
         if config.interval == "step" and not by_rounds:
             steps *= math.ceil(batches / trainer.accumulate_grad_batches)
-        steps //= config.frequency
+        if config.interval == "epoch" or not by_rounds:
+            steps //= config.frequency
         for name, length in _lengths(config.scheduler):
             if 0 <= steps < length:
                 rank_zero_warn(_too_long(name, length, steps, by_rounds))

@@ -29,6 +29,11 @@ SCHEDULES: dict[str, Callable[[Any], Any]] = {
     "multi_step": partial(lr_scheduler.MultiStepLR, milestones=[2, 4], gamma=0.1),
     "warm_up_from_zero": partial(lr_scheduler.LambdaLR, lr_lambda=lambda step: min(1.0, step / 3)),
     "plateau": plateau,
+    "sequential": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2), lr_scheduler.ExponentialLR(optimizer, 0.5)],
+        milestones=[3],
+    ),
 }
 
 
@@ -66,14 +71,24 @@ def test_a_tuned_rate_moves_as_if_the_module_had_been_built_with_it(name: str) -
     fed, trainer, _ = fit(ROUNDS, Fixed({"lr": 0.3}), module=module, schedules="rounds", verify=False)
     expected = by_torch(SCHEDULES[name], 0.3, fed.result.history["score"])
     assert len(set(expected)) > 1, "the rate moves"
-    assert fed.result.history["rate/lr"] == expected
-    assert fed.result.jobs["lr"] == [rate for rate in expected for _ in range(3)]
-    assert module.rates[-3 * 3 * ROUNDS :] == [rate for rate in expected for _ in range(3 * 3)], "3 batches, 3 jobs"
+    seen = fed.result.history["rate/lr"]
+    assert seen == pytest.approx(expected, rel=1e-12)
+    assert fed.result.jobs["lr"] == [rate for rate in seen for _ in range(3)]
+    assert module.rates[-3 * 3 * ROUNDS :] == [rate for rate in seen for _ in range(3 * 3)], "3 batches, 3 jobs"
     assert set(fed.result.history["client/lr"]) == {0.3} and fed.result.best["client"]["lr"] == 0.3
     module.rates.clear()
     fed.evaluate(trainer, module, toy_data())
-    assert set(module.rates) == {expected[-1]}, "clients are tested with the last round's rate"
+    assert set(module.rates) == {seen[-1]}, "clients are tested with the last round's rate"
     assert module.epochs == ROUNDS, "for `configure_optimizers` an epoch is a round"
+
+
+@pytest.mark.parametrize(
+    ("form", "rates"),
+    [({"interval": "epoch"}, [0.1, 0.1, 0.05, 0.05]), ({"interval": "step"}, [0.1, 0.05, 0.025, 0.0125])],
+)
+def test_a_frequency_in_epochs_is_one_in_rounds(form: Any, rates: list[float]) -> None:
+    module = Scheduled(partial(lr_scheduler.ExponentialLR, gamma=0.5), frequency=2, **form)
+    assert fit(4, module=module, schedules="rounds")[0].result.history["rate/lr"] == rates
 
 
 def test_every_arm_and_configuration_has_its_own_and_a_cycle_moves_the_momentum_too() -> None:
