@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,27 +17,13 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.data.columns import kind_of
 from lightning_fedhpo.data.datamodule import source_of
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.fingerprint import fingerprint_of
 from lightning_fedhpo.data.splits import Split, one_client
 from lightning_fedhpo.types import Config
-
-
-def kind_of(batch: Any) -> str:
-    """Return what a batch of one example is made of.
-
-    >>> kind_of([torch.zeros(1, 6), {"y": torch.tensor([3])}])
-    '[float32 1x6, {y: int64 1}]'
-    """
-    if isinstance(batch, Tensor):
-        return f"{str(batch.dtype).removeprefix('torch.')} {'x'.join(map(str, batch.shape))}"
-    if isinstance(batch, Mapping):
-        return f"{{{', '.join(f'{name}: {kind_of(value)}' for name, value in batch.items())}}}"
-    if isinstance(batch, list | tuple):
-        return f"[{', '.join(map(kind_of, batch))}]"
-    return type(batch).__name__
 
 
 def server_split(server_data: Any, federation: FederatedData) -> Split | None:

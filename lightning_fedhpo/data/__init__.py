@@ -2,10 +2,13 @@
 
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.image_folders import image_folders
+from lightning_fedhpo.data.leaf import leaf
 from lightning_fedhpo.data.partition import Assignment, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 from lightning_fedhpo.data.parts import Part
 from lightning_fedhpo.data.sampling import draw_cohort
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
+from lightning_fedhpo.data.table_files import table
 from lightning_fedhpo.data.vision import cifar10, fashion_mnist, femnist, mnist
 
 __all__ = [
@@ -22,8 +25,11 @@ __all__ = [
     "cifar10",
     "fashion_mnist",
     "femnist",
+    "image_folders",
+    "leaf",
     "mnist",
     "synthetic_classification",
     "synthetic_images",
+    "table",
     "draw_cohort",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -19,6 +19,13 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from lightning_fedhpo.arguments import is_scalar
 
+KINDS = (
+    "a map-style data set (with `__len__` and `__getitem__`), a Dataset or DatasetDict of Hugging Face, a DataFrame, "
+    "tensors or numpy arrays of equal length in a tuple, list or dict, a dict or list of data sets with one for each "
+    "client, Flower's FederatedDataset, or a lightning.LightningDataModule"
+)
+CLIENT = "client"
+"""The column with the owners of data that come client by client."""
 LABELS = ("targets", "labels", "target", "label", "y")
 
 
@@ -45,33 +52,30 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         and not is_scalar(dataset)
     )
     if isinstance(dataset, Mapping) or not listed:
-        raise TypeError(
-            "`dataset` must be a map-style data set (with `__len__` and `__getitem__`), tensors of equal length in a "
-            f"tuple, list or dict, or a lightning.LightningDataModule, got {type(dataset).__name__}."
-        )
+        raise TypeError(f"`dataset` must be {KINDS}; got {type(dataset).__name__}.")
     return dataset  # type: ignore[return-value]  # anything map-style serves, torch's own loader takes it too
 
 
-def as_dataset(data: Any) -> Dataset[Any]:
-    """Return a map-style data set for what the user passed: a data set, or tensors in a tuple, a list or a dict.
+def is_columns(values: object) -> TypeGuard[Sequence[Tensor | NDArray[Any]]]:
+    """Say whether these are the columns of a data set: tensors and arrays, at least one."""
+    if not isinstance(values, tuple | list) or not values:
+        return False
+    return all(isinstance(one, Tensor | np.ndarray) for one in values)
 
-    >>> as_dataset({"x": torch.zeros(2), "y": torch.ones(2)})[1]
-    {'x': tensor(0.), 'y': tensor(1.)}
+
+def kind_of(example: Any) -> str:
+    """Return what an example or a batch is made of.
+
+    >>> kind_of([torch.zeros(1, 6), {"y": torch.tensor([3])}])
+    '[float32 1x6, {y: int64 1}]'
     """
-    tensors = list(data.values()) if isinstance(data, Mapping) else data
-    if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
-        if isinstance(data, tuple):
-            kinds = [type(column).__name__ for column in data]
-            raise TypeError(f"a tuple as a data set must hold tensors, got {kinds}: convert them by torch.as_tensor.")
-        return check_map_style(data)
-    shapes = [tuple(t.shape) for t in tensors]
-    if any(len(shape) == 0 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ValueError(f"tensors of one data set must have the same length, got shapes {shapes}.")
-    if not isinstance(data, Mapping):
-        return TensorDataset(*tensors)
-    if not all(isinstance(key, str) for key in data):
-        raise TypeError(f"the keys of a dict of tensors must be strings, got {list(data)}.")
-    return StackDataset(**data)
+    if isinstance(example, Tensor):
+        return f"{str(example.dtype).removeprefix('torch.')} {'x'.join(map(str, example.shape))}".strip()
+    if isinstance(example, Mapping):
+        return f"{{{', '.join(f'{name}: {kind_of(value)}' for name, value in example.items())}}}"
+    if isinstance(example, list | tuple):
+        return f"[{', '.join(map(kind_of, example))}]"
+    return type(example).__name__
 
 
 def fetches_as(dataset: object, base: type) -> bool:
@@ -108,19 +112,25 @@ def stored(dataset: Any, names: Sequence[str | int]) -> NDArray[Any] | None:
     if isinstance(dataset, Subset):
         values = stored(dataset.dataset, names)
         return None if values is None else values[np.asarray(dataset.indices, dtype=np.int64)]
-    if isinstance(dataset, ConcatDataset):
+    if isinstance(dataset, ConcatDataset) and not any(
+        length(getattr(dataset, str(n), ())) == len(dataset) for n in names
+    ):
         pieces = [stored(piece, names) for piece in dataset.datasets]
         found = [piece for piece in pieces if piece is not None]
         return np.concatenate(found) if len(found) == len(pieces) else None
-    columns = columns_of(dataset)
+    columns, looked_up = columns_of(dataset), getattr(dataset, "stored_column", None)
     for name in names:
+        if looked_up is not None and isinstance(name, str) and (values := looked_up(name)) is not None:
+            return as_array(values)
         if isinstance(name, int):
             if columns is not None and columns.keys is None:
                 return as_array(columns.tensors[name])
         elif columns is not None and columns.keys is not None and name in columns.keys:
             return as_array(columns.tensors[columns.keys.index(name)])
         elif name in column_names(dataset):
-            return as_array(dataset[name])  # a table: its columns are fetched by name
+            # A table: its columns are fetched by name, those of Hugging Face all at once if not formatted row by row.
+            plain = dataset.with_format("numpy") if hasattr(dataset, "with_format") else dataset
+            return as_array(plain[name][:])
         else:
             values = getattr(dataset, name, None)
             if values is not None and not callable(values) and length(values) == length(dataset):

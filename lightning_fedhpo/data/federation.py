@@ -11,22 +11,27 @@ import torch
 from lightning import LightningDataModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_fedhpo import arguments, seeding
 from lightning_fedhpo.data import describe as description
-from lightning_fedhpo.data.columns import Columns, as_dataset
+from lightning_fedhpo.data.columns import CLIENT, Columns, stored
 from lightning_fedhpo.data.datamodule import BATCH_SIZE, open_datamodule
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
-from lightning_fedhpo.data.partition import Partition
+from lightning_fedhpo.data.partition import Natural, Partition
 from lightning_fedhpo.data.parts import By
 from lightning_fedhpo.data.proxy import DataModuleProxy, overrides
-from lightning_fedhpo.data.splits import Federation, Source, Split, build, one_client
+from lightning_fedhpo.data.sources import Reader
+from lightning_fedhpo.data.splits import ORDERS, Federation, Source, Split, build, one_client
 from lightning_fedhpo.types import SPLITS
 
+WHOSE = (
+    "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
+    "classes_per_client), Quantity(clients, alpha) or Natural(by), got {}; none is needed for data that come client by "
+    "client, such as a dict of data sets, or that have a column `client`."
+)
 EVAL_BATCH_SIZE = 512
 """The batch size of validation and test where nobody sets one."""
 
@@ -45,9 +50,12 @@ class FederatedData(DataModuleProxy):
     Its hyperparameters, and public attributes and methods whose names are not taken, can be read and set here.
 
     Args:
-        dataset: A map-style data set, tensors of equal length in a tuple, a list or a dict (whose batches are dicts
-            then), or a LightningDataModule.
-        partition: Who owns which example: `Iid`, `Dirichlet`, `Shards`, `Quantity` or `Natural`.
+        dataset: A map-style data set; tensors or numpy arrays of equal length in a tuple, a list or a dict (whose
+            batches are dicts then); a DataFrame, whose batches are pairs ``(x, y)``; a Dataset of Hugging Face; a dict
+            or a list with one of these for each client; a dict with one for each of train, val and test, such as a
+            DatasetDict; a FederatedDataset of Flower's; or a LightningDataModule.
+        partition: Who owns which example: `Iid`, `Dirichlet`, `Shards`, `Quantity` or `Natural`. Data that come client
+            by client, or have a column ``client``, need none; with one, they are shared out anew.
         fractions: How a client's examples are split into training, validation and test. Counts are rounded to the
             nearest; a client of three examples or more has at least one of each part whose fraction is above 0, and
             training never ends up empty.
@@ -58,7 +66,13 @@ class FederatedData(DataModuleProxy):
         collate_fn: Makes a batch of a list of examples. Default: the data module's, else torch's.
         targets: An integer label per example for partitions by label and for `describe`: a sequence, a column's name, a
             function of the example, or a dict of these per split. Default: the data set's `targets` or `labels`, the
-            last of its tensors, or the last element of each example.
+            last of its tensors, or the last element of each example. Of a DataFrame it is the column of the label, of
+            whatever numbers.
+        features: The columns of a DataFrame that make up ``x``. Default: all but the label's, ``client``, and those
+            that `partition` and `split` name.
+        split: How a client's examples are split: ``"random"``; ``"temporal"``, in their order in the data, so that the
+            first train and the last test; or what marks each example with train, val or test: a column's name, a
+            function of the example, or the marks.
         server_fraction: The part of the training examples that no client has: the server's own validation set, for
             ``FederatedLoop(target="server")``.
 
@@ -72,7 +86,7 @@ class FederatedData(DataModuleProxy):
 
     def __init__(
         self,
-        dataset: Dataset | Sequence[Any] | Mapping[str, Tensor] | LightningDataModule,  # type: ignore[type-arg]  # LightningCLI makes a bare Dataset of Dataset[Any]
+        dataset: Dataset | LightningDataModule | Sequence[Any] | Mapping[Any, Any],  # type: ignore[type-arg]  # LightningCLI makes a bare Dataset of Dataset[Any], and takes the first that fits
         partition: Partition | None = None,
         *,
         fractions: Sequence[float] = (0.8, 0.1, 0.1),
@@ -81,14 +95,15 @@ class FederatedData(DataModuleProxy):
         eval_batch_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         targets: By | None = None,
+        features: Sequence[str] | None = None,
+        split: By = "random",
         server_fraction: float = 0.0,
     ) -> None:
         super().__init__()
+        alone = partition is None
+        partition = Natural(CLIENT) if partition is None else partition
         if not isinstance(partition, Partition) or isinstance(partition, type | Sized):  # a table has `assign`, too
-            raise TypeError(
-                "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
-                f"classes_per_client), Quantity(clients, alpha) or Natural(by), got {arguments.shown(partition)}."
-            )
+            raise TypeError(WHOSE.format(arguments.shown(partition)))
         if isinstance(dataset, FederatedData):
             raise TypeError("`dataset` is a FederatedData already: pass the data set or data module it was made of.")
         given = {name: value for name, value in locals().items() if name not in ("dataset", "partition")}
@@ -101,13 +116,19 @@ class FederatedData(DataModuleProxy):
         self.seed = check_seed(seed)
         self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1)
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
-        self._collate_fn, self._targets = collate_fn, targets
+        self._collate_fn, self._targets, self._split_by = collate_fn, targets, split
+        named = (None if alone else getattr(partition, "by", None), split)
+        others = [by for by in named if isinstance(by, str) and by not in ORDERS]
+        self._reader = Reader(targets, features, others, formats=collate_fn is None, seed=self.seed)
         self._federation: Federation | None = None
         self._fingerprint: str | None = None
         if isinstance(dataset, LightningDataModule):
             self._stand_in_for(dataset)
         else:
-            self._share_out({"train": Source(as_dataset(dataset))})
+            sources = self._reader.sources(dataset, alone)
+            if alone and stored(sources["train"], [CLIENT]) is None:
+                raise TypeError(WHOSE.format("None"))
+            self._share_out({name: Source(one) for name, one in sources.items()})
 
     @property
     def clients(self) -> int:
@@ -183,7 +204,7 @@ class FederatedData(DataModuleProxy):
 
     def as_server(self, dataset: Any) -> Split:
         """Return a data set of the server's, whose batches are made as those of the clients' validation."""
-        return one_client(replace(self._split("val").source, dataset=as_dataset(dataset)))
+        return one_client(replace(self._split("val").source, dataset=self._reader.dataset(dataset)))
 
     @property
     def server(self) -> Split | None:
@@ -234,7 +255,7 @@ class FederatedData(DataModuleProxy):
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if (collate := self._collate_fn) is not None:
             sources = {name: replace(source, collate_fn=collate) for name, source in sources.items()}
-        how = (self.partition, self.fractions, self.seed, self._targets, self.server_fraction)
+        how = (self.partition, self.fractions, self.seed, self._targets, self.server_fraction, self._split_by)
         self._federation = build(sources, *how)
 
     def _built(self) -> Federation:

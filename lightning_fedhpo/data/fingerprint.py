@@ -20,6 +20,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 from lightning_fedhpo.data.columns import LABELS, as_array, fetches_as, length
 from lightning_fedhpo.data.grouping import Ints
 from lightning_fedhpo.data.hashing import client_keys
+from lightning_fedhpo.data.joined import Joined
 from lightning_fedhpo.data.splits import Federation, Split
 
 NUMBERS = 2**18
@@ -78,7 +79,7 @@ def _add(digest: blake2b, value: Any) -> None:
             _add(digest, value[place])
     elif fetches_as(value, TensorDataset):
         _add(digest, value.tensors)
-    elif fetches_as(value, StackDataset) or fetches_as(value, ConcatDataset):
+    elif fetches_as(value, StackDataset) or fetches_as(value, ConcatDataset) or isinstance(value, Joined):
         _add(digest, value.datasets)
     elif fetches_as(value, Subset):
         _add(digest, np.asarray(value.indices, dtype=np.int64))

@@ -132,7 +132,8 @@ def _read_npz(path: Path, split: str, channels: int) -> Labelled:
         return np.stack(images), file[f"y{end}"]
 
 
-def _decode(file: Path | IO[bytes], channels: int) -> NDArray[Any]:
+def open_image(file: Path | IO[bytes], channels: int, size: int | None = None) -> Any:
+    """Return an image of Pillow's, grey with 1 channel, resized where a size is given."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -140,7 +141,12 @@ def _decode(file: Path | IO[bytes], channels: int) -> NDArray[Any]:
         raise ModuleNotFoundError(f"compressed images need Pillow: {way_out}.") from error
     try:
         with Image.open(file) as image:
-            return np.asarray(image.convert("L" if channels == 1 else "RGB"))
+            converted = image.convert("L" if channels == 1 else "RGB")
+            return converted if size is None else converted.resize((size, size))
     except (OSError, SyntaxError, ValueError) as error:
-        name = f"{file.name}: " if isinstance(file, Path) else ""
+        name = f"{file}: " if isinstance(file, Path) else ""
         raise ValueError(f"{name}{error}") from error
+
+
+def _decode(file: Path | IO[bytes], channels: int) -> NDArray[Any]:
+    return np.asarray(open_image(file, channels))

@@ -29,12 +29,14 @@ class Part:
         dataset: The examples.
         targets: Where their labels are, if not in one of the usual places.
         alone: Whether it is the only part, so that plain values can be meant for it.
+        rows: Of a part that is cut from one data set, which of its examples it has: plain values are for all of it.
     """
 
     name: str
     dataset: Dataset[Any]
     targets: By | None = None
     alone: bool = True
+    rows: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # map-style, checked when it came in
@@ -67,11 +69,18 @@ class Part:
         if isinstance(by, Mapping):
             if self.name not in by:
                 raise ValueError(f"`{argument}` must cover every split, got {sorted(by)} without {self.name!r}.")
-            return replace(self, alone=True).values(by[self.name], argument)
+            return replace(self, alone=True, rows=None).values(by[self.name], argument)
         if isinstance(by, str):
             values = self._column(by, argument)
         elif callable(by):
             values = self._read(by, argument)
+        elif self.rows is not None:
+            values = as_array(by)
+            if len(values) <= self.rows[-1]:
+                raise ValueError(
+                    f"`{argument}` must be one value per example of the whole data set, got {len(values)}."
+                )
+            values = values[self.rows]
         elif self.alone:
             values = as_array(by)
         else:

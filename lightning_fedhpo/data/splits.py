@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.columns import Columns, columns_of
 from lightning_fedhpo.data.examples import Examples, ItemExamples, TensorExamples
 from lightning_fedhpo.data.grouping import Ints, apportion, cut, group
@@ -19,6 +20,11 @@ from lightning_fedhpo.data.hashing import client_keys, shuffled
 from lightning_fedhpo.data.partition import Assignment, Partition
 from lightning_fedhpo.data.parts import By, Part
 from lightning_fedhpo.types import SPLITS
+
+SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
+"""What parts of data sets are called, and what we call them."""
+ORDERS = ("random", "temporal")
+"""How a client's examples can be cut into splits, beside by a column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +149,7 @@ def build(
     seed: int,
     targets: By | None,
     server_fraction: float = 0.0,
+    split: By = "random",
 ) -> Federation:
     """Share out the sources to clients, and cut splits without a source from each client's training examples.
 
@@ -151,7 +158,15 @@ def build(
     sources = {name: source for name, source in sources.items() if source.size}
     if "train" not in sources:
         raise ValueError("a federation needs training data, the training set has no examples.")
-    parts = {name: Part(name, source.dataset, targets, alone=len(sources) == 1) for name, source in sources.items()}
+    rows: dict[str, Ints] = {}
+    if not (isinstance(split, str) and split in ORDERS):
+        rows = _marked(sources, split)
+        sources = {
+            name: replace(sources["train"], dataset=Subset(sources["train"].dataset, places))  # type: ignore[arg-type]  # an array is a sequence
+            for name, places in rows.items()
+        }
+    alone = len(sources) == 1
+    parts = {name: Part(name, one.dataset, targets, alone, rows.get(name)) for name, one in sources.items()}
     assignment = partition.assign(list(parts.values()), seeding.rng(seed, seeding.PARTITION))
     _check(assignment, list(parts.values()), partition)
     owners = dict(zip(parts, assignment.owners, strict=True))
@@ -169,7 +184,7 @@ def build(
 
     cuts = [f if name == "train" or name not in sources else 0.0 for name, f in zip(SPLITS, fractions, strict=True)]
     cuts = [fraction / sum(cuts) for fraction in cuts]
-    if cuts[0] < 1:
+    if cuts[0] < 1 and split != "temporal":
         names = np.arange(clients) if assignment.names is None else assignment.names
         order, offsets = shuffled(owners["train"], client_keys(names, seeding.key(seed, seeding.SPLIT)))
     else:
@@ -179,12 +194,27 @@ def build(
             splits[name] = Split(sources["train"], *piece)
     missing = np.flatnonzero(splits["train"].sizes == 0)
     if missing.size:
-        some = f"{missing.size} of {clients} have none (the first is client {missing[0]})"
-        way_out = "a smaller `server_fraction`" if server_fraction else "fewer clients, or give these no number"
+        first = f"client {missing[0]}" if assignment.names is None else repr(assignment.names[missing[0]].item())
+        some = f"{missing.size} of {clients} have none (the first is {first})"
+        way_out = "a smaller `server_fraction`" if server_fraction else "fewer clients, or leave these out"
         raise ValueError(f"every client needs training examples, {some}: make {way_out}.")
     ordered = {name: splits[name] for name in SPLITS}
     owned = {name: parts.get(name, parts["train"]) for name in SPLITS}
     return Federation(clients, ordered, owned, assignment.names, labels, server)
+
+
+def _marked(sources: Mapping[str, Source], split: By) -> dict[str, Ints]:
+    """Return the positions of the examples of each split, where every example is marked with its split's name."""
+    if len(sources) > 1:
+        raise ValueError(f"`split` marks the examples of one data set, these data have {', '.join(sources)} already.")
+    marks = Part("train", sources["train"].dataset).values(split, "split").tolist()
+    names = set(marks)
+    if not names <= set(SPLIT_NAMES) or "train" not in names:
+        rule = f"`split` must be one of {', '.join(ORDERS)}, or mark each example with one of {', '.join(SPLIT_NAMES)}"
+        raise ValueError(f"{rule}, and some with train; it has {shown(sorted(map(str, names)))}.")
+    ours = np.array([SPLIT_NAMES[mark] for mark in marks])
+    places = {name: np.flatnonzero(ours == name) for name in SPLITS}
+    return {name: one for name, one in places.items() if len(one)}
 
 
 def _check(assignment: Assignment, parts: Sequence[Part], partition: Partition) -> None:

@@ -15,6 +15,7 @@ from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
 from lightning_fedhpo.searches import Search
 from tests.data.image_sets import write_batches, write_idx, write_writers
+from tests.data.test_file_sources import own, write_images, write_users
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
@@ -32,6 +33,24 @@ def characters(folder: Path) -> str:
 def images(folder: Path) -> str:
     """Write a set of digits, 20 of each."""
     return str(write_idx(folder, train=200, test=50))
+
+
+def owned(folder: Path) -> str:
+    """Write a table of two clients."""
+    rows = [f"{number % 2},{number},{number % 3}" for number in range(40)]
+    (folder / "rows.csv").write_text("\n".join(["client,x,label", *rows]))
+    return str(folder / "rows.csv")
+
+
+def users(folder: Path) -> str:
+    return str(write_users(folder / "users" / "all.json", {"ann": own("anna", 0, 20), "bob": own("bob", 0, 20)}))
+
+
+MAKERS = {
+    "data=table": owned,
+    "data=leaf": users,
+    "data=image_folders": lambda folder: str(write_images(folder / "images")),
+}
 
 
 def options(group: str) -> list[str]:
@@ -107,6 +126,8 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
         cfg.data.path = images(tmp_path)
     if option == "data=cifar10":
         cfg.data.path = str(write_batches(tmp_path))
+    if option in ("data=table", "data=leaf", "data=image_folders"):
+        cfg.data.path = MAKERS[option](tmp_path)
     if option == "tuner=replay":
         cfg.tuner.trajectory = str(tmp_path / "trajectory.json")
         write_trajectory(cfg.tuner.trajectory, [{"server": {"lr": 1.0}, "client": {"lr": 0.1}}])
@@ -114,6 +135,8 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
         assert build(cfg, "space").client
         cfg.space = None  # nobody in this run has a use for one
     OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    if option == "data=table":
+        cfg.model.features = 1  # as many as the table has columns
     build(cfg, "data"), build(cfg, "model")
     fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
     parts = [fed, *searching(cfg), *callbacks(cfg, fed, tmp_path)]

@@ -97,7 +97,7 @@ class Stream(IterableDataset[Any]):
         (Stream(), Iid(2), {}, TypeError, "map-style data set, got the IterableDataset Stream.*Read it into"),
         (DataLoader([1, 2]), Iid(2), {}, TypeError, "got a DataLoader: pass `loader.dataset`"),
         (7, Iid(2), {}, TypeError, "`dataset` must be a map-style.*got int"),
-        ((X.numpy(), Y.numpy()), Iid(2), {}, TypeError, "must hold tensors, got \\['ndarray', 'ndarray'\\]"),
+        ((X.tolist(), Y), Iid(2), {}, TypeError, r"must hold tensors or arrays, got \['list', 'Tensor'\]"),
         ((X, Y[:3]), Iid(2), {}, ValueError, "same length, got shapes \\[\\(100, 3\\), \\(3,\\)\\]"),
         ([], Iid(2), {}, ValueError, "needs training data, the training set has no examples"),
         ([X], None, {}, TypeError, r"Iid\(clients\), Dirichlet.* or Natural\(by\), got None"),
