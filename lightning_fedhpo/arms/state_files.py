@@ -100,13 +100,19 @@ class Spill:
 
     def read(self, name: str) -> ClientState:
         """Map a state into memory, if not a bit of it has changed."""
-        if (what := fault(self.root, name)) is not None:
+        what, found = fault(self.root, name), None
+        if what is None:
+            try:
+                found = torch.load(self.root / name, weights_only=True, mmap=True)
+            except OSError as error:  # it has just gone
+                what = f"cannot be read ({error.strerror})"
+        if found is None:
             raise UnreadableError(
                 f"{self.root / name}, which has what a client keeps, {what}: bring the file back and resume, or "
                 "resume from an earlier checkpoint."
             )
-        found: ClientState = torch.load(self.root / name, weights_only=True, mmap=True)
-        return found
+        state: ClientState = found
+        return state
 
 
 def fault(root: str | Path, name: str) -> str | None:

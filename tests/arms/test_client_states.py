@@ -14,6 +14,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop, Scaffold
+from lightning_fedhpo.arms import state_files
 from lightning_fedhpo.arms.client_states import ClientStates
 from lightning_fedhpo.arms.state_files import SUBFOLDER, Spill
 from lightning_fedhpo.files.folders import UnreadableError, UnwrittenError
@@ -122,6 +123,15 @@ def test_a_checkpoint_names_no_file_elsewhere(name: str, tmp_path: Path) -> None
     torch.save(checkpoint, path)
     with pytest.raises(MisconfigurationException, match="which is no file of a client's state"):
         fitted(run, 3, 0, path)
+
+
+def test_a_disk_that_vanishes_while_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = ClientStates(Spill(tmp_path, limit=0))
+    states.update(3, state(3))
+    check = state_files.is_whole
+    monkeypatch.setattr(state_files, "is_whole", lambda path, digest: (check(path, digest), path.unlink())[0])
+    with pytest.raises(UnreadableError, match=r"cannot be read \(No such file or directory\): bring the file back"):
+        states[3]
 
 
 @pytest.mark.parametrize("drop", [False, True])
