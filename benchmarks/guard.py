@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import papers
 from benchmarks.cases import BARE, Case
 from benchmarks.machine import at_least_one, described, machine, quiet, same
 from benchmarks.ratios import Say, compared
@@ -32,13 +33,20 @@ CASES = [
     Case("lstm", cohort=3, rounds=1, executors=("sequential",)),
     Case("logistic", rounds=6, executors=("sequential", "vectorized")),
 ]
+SEARCHES = {"logistic": 30, "mlp": 15, "lenet": 6, "encoder": 6, "residual": 4}
+"""Rounds of the papers' space; what is recorded are lanes, and `auto`, over one job after another."""
+SIDES = (papers.ONE_BY_ONE, "lanes", "auto")
 
 Ratios = dict[str, float]
 
 
-def measured(cases: Sequence[Case], turns: int, say: Say) -> Ratios:
-    """Return the median ratio of every case and executor that can be had, by name."""
+def measured(cases: Sequence[Case], turns: int, say: Say, searches: Iterable[str] = SEARCHES) -> Ratios:
+    """Return the median ratio of every case and executor that can be had, and of every search, by name."""
     found: Ratios = {}
+    for name in searches:
+        for row in papers.compared(name, turns, SIDES, SEARCHES[name]):
+            if row["against"] == papers.ONE_BY_ONE:
+                found[f"{name} {row['side']}, papers' space"] = row["ratio"]
     for case in cases:
         rows, _ = compared(case, turns, say)
         for row in rows:
@@ -83,7 +91,7 @@ def record(turns: int, say: Say = print) -> None:
     rounded = {name: round(min(found[name] for found in runs), 3) for name in runs[0]}
     RECORDED.write_text(json.dumps({"machine": machine(), "turns": turns, "ratios": rounded}, indent=1) + "\n")
     for name, ratio in rounded.items():
-        say(f"{name:<24}{ratio:>7.2f}")
+        say(f"{name:<40}{ratio:>7.2f}")
 
 
 def check(recorded: Mapping[str, Any], turns: int, say: Say = print) -> int:
@@ -97,11 +105,12 @@ def check(recorded: Mapping[str, Any], turns: int, say: Say = print) -> int:
     short = fallen(found, recorded["ratios"])
     if short:
         say(f"short at first, measured once more: {', '.join(short)}")
-        found |= measured(again(short), 2 * turns, say)
+        searches = [name for name in SEARCHES if any(f"{name} {side}," in one for one in short for side in SIDES)]
+        found |= measured(again(short), 2 * turns, say, searches)
         short = fallen(found, recorded["ratios"])
     for name, ratio in found.items():
         before = recorded["ratios"].get(name)
-        say(f"{name:<24}{ratio:>7.2f}   recorded {'nothing' if before is None else format(before, '.2f')}")
+        say(f"{name:<40}{ratio:>7.2f}   recorded {'nothing' if before is None else format(before, '.2f')}")
     for name, why in short.items():
         say(f"{'FAILED' if known else 'short'} {name}: {why}")
     return int(known and bool(short))

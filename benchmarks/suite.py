@@ -1,7 +1,7 @@
 """The suite, one command: ratios over a loop written by hand, other simulators on request, scaling curves.
 
     python -m benchmarks.suite                                     # everything but other simulators
-    python -m benchmarks.suite --sections same --workloads mlp     # a part of it
+    python -m benchmarks.suite --sections papers --workloads mlp   # a part of it
     python -m benchmarks.suite --sections own --with flower pfl    # beside Flower and pfl, installed on their own
     python -m benchmarks.suite --sections --page                   # nothing measured: docs/speed.md from the record
 
@@ -24,13 +24,15 @@ from benchmarks import guard, processes, ratios, scaling, tables
 from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, SAME
 from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
+from benchmarks.papers import PAPERS_SPACE, SEARCHES, compared
 from benchmarks.rates import EXECUTORS, missing
 from benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-SECTIONS = {"same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
+SECTIONS = {"papers": PAPERS_SPACE, "same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
+ALL = list(dict.fromkeys((*SEARCHES, *WORKLOADS)))
 NAME = "speed.json"
 
 
@@ -53,6 +55,9 @@ def section(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if name == "scaling":
         curves = {curve: scaling.CURVES[curve] for curve in arguments.curves}
         return scaling.measured(turns, curves=curves, updates=scaling.UPDATES)
+    if name == "papers":
+        searches = [search for search in SEARCHES if search in arguments.workloads]
+        return several(searches, lambda search: (compared(search, turns), []))
     if name in ("same", "cores"):
         wanted = [case for case in CASES if case.workload in arguments.workloads]
         cases = {case.name: case for case in wanted if name == "same" or case.name == case.workload}
@@ -68,7 +73,10 @@ def section(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         except RuntimeError as error:
             gaps.append({"case": "all", "side": other, "why": str(error)})
             print(f"  no {other}: {error}", flush=True)
-    found = several(arguments.workloads, lambda workload: processes.compared(workload, turns, others))
+    found = several(
+        [name for name in WORKLOADS if name in arguments.workloads],
+        lambda workload: processes.compared(workload, turns, others),
+    )
     found["skipped"] += gaps
     return found
 
@@ -123,7 +131,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     """Return the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--workloads", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
     parser.add_argument(
         "--turns", type=at_least_one, default=7, help="turns of every comparison (processes, curves: at most 5)"

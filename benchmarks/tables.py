@@ -8,12 +8,19 @@ from typing import Any
 from benchmarks.cases import BARE, BEST_BARE, CORES, GOALS, OWN, SAME, Goal
 from benchmarks.machine import described
 from benchmarks.others.environments import OTHERS
+from benchmarks.papers import PAPERS_SPACE
 from benchmarks.scaling import FLAT, TITLES
 from benchmarks.workloads import VALIDATION, WORKLOADS
 
 Record = Mapping[str, Any]
 SCALING = "scaling"
 NOTES = {
+    PAPERS_SPACE: (
+        "What users run: FedEx gives every client rates, momentum, weight decay, a batch size of 8 to 128 and 1 to 5 "
+        "epochs of its own, over the papers' whole space. All sides took turns in one process with one thread; a cell "
+        "has client updates per second over those of one job after another. Early is from the fourth round to a third "
+        "of the run, late its last third."
+    ),
     SAME: (
         "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
         "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
@@ -125,6 +132,20 @@ def goals(record: Record) -> str:
     return table(["workload", "asked for", "ratio", "measured (beside it: what the machine gives)", "reached"], lines)
 
 
+def searches(section: Record) -> str:
+    """Return the table of the papers' space: a line per search, a column per side and window, and what `auto` chose."""
+    rows = section["rows"]
+    columns = list(dict.fromkeys((row["side"], row["against"]) for row in rows))
+    found = {(row["case"], row["side"], row["against"]): row for row in rows}
+    lines, choices = [], []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        mine = [row for row in rows if row["case"] == case]
+        lines.append([mine[0]["title"], *(cell(found.get((case, *column))) for column in columns)])
+        choices += [f"- {row['title']}: {row['choice']}." for row in mine if row["side"].startswith("auto")][:1]
+    shown = table(["workload", *(f"{side} / {against}" for side, against in columns)], lines)
+    return "\n\n".join([shown, "What `auto` chose:", "\n".join(choices)]) if choices else shown
+
+
 def scaling(section: Record) -> str:
     """Return a table for every curve."""
     parts = []
@@ -165,12 +186,18 @@ def workloads() -> str:
 def page(record: Record) -> str:
     """Return everything a page shows of a record."""
     parts = []
-    names = {SAME: "In one process", CORES: "On all cores", OWN: "In processes of their own", SCALING: "Scaling"}
+    names = {
+        PAPERS_SPACE: "The papers' space",
+        SAME: "In one process",
+        CORES: "On all cores",
+        OWN: "In processes of their own",
+        SCALING: "Scaling",
+    }
     for kind, head in names.items():
         section = record.get(kind)
         if section is None:
             continue
-        shown = scaling(section) if kind == SCALING else ratios(section)
+        shown = {SCALING: scaling, PAPERS_SPACE: searches}.get(kind, ratios)(section)
         where = f"commit {section['commit']}; {described(section['machine'])}"
         text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns; {where}."]
         text += [NOTES[kind], shown]

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.workbench import Workbench
-from lightning_fedhpo.types import ClientResult, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of a run before it begins.
+
+    There are clients and configurations to compare executors with, and configurations as clients may be given them; the
+    jobs of a round, about, those of the run at most (None if unknown), the threads that torch may take, and
+    :attr:`Executor.vectorized_matches` of the checkpoint.
+    """
+
+    clients: Sequence[int]
+    configs: Sequence[Config]
+    drawn: Sequence[Config]
+    jobs: int
+    updates: int | None
+    threads: int
+    vectorized_matches: bool | None = None
 
 
 class Executor(ABC):
@@ -19,6 +38,8 @@ class Executor(ABC):
     """Whether jobs of several arms are computed together, so that no arm is finished before the others."""
     threads: int | None = None
     """With how many threads torch computes the jobs; None leaves it as it is."""
+    large_products = False
+    """Whether steps have products of matrices at which :func:`lightning_fedhpo.machine.large_products` is faster."""
     choice = ""
     """What was chosen to run the jobs, and why."""
     vectorized_matches: bool | None = None

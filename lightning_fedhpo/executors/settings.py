@@ -36,9 +36,8 @@ class Vectorized(Threads):
 
     Args:
         threads: As for all settings.
-        compile: Whether ``torch.compile`` compiles the batched steps; None: where there is a C++ compiler. Each new
-            shape (number of jobs, batch size) costs some seconds, once on a machine. Convolutions of images are never
-            compiled: they would be slower.
+        compile: Whether ``torch.compile`` compiles the batched steps; None: where there is a C++ compiler. It costs
+            some seconds, once on a machine. Convolutions of images are never compiled: they would be slower.
         memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns.
 
     Example:

@@ -105,6 +105,7 @@ class Round:
         with (
             seeding.preserved(),
             machine.threads(self._executor.threads),
+            machine.large_products(self._executor.large_products),
             closing(self._all_results(arms)) as self._results,
         ):
             yield

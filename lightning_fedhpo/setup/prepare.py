@@ -24,8 +24,8 @@ from lightning_fedhpo.client.module_state import lazy_parameters, module_state, 
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.executors.auto import Plan, choose
-from lightning_fedhpo.executors.base import Executor
+from lightning_fedhpo.executors.auto import choose
+from lightning_fedhpo.executors.base import Executor, Plan
 from lightning_fedhpo.executors.channels_last import lay_out_images
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import setting_of
@@ -95,7 +95,8 @@ def prepare(
     changed = list(known.get("moving", changed))
     bench.state = state = module_state(module, algorithm.local, changed, options.seed, training)
     configs = tuning.varied if tuning.contrasts else [tuning.config]
-    plan = Plan(clients[:3], configs, parts.jobs, parts.updates, threads, known.get("vectorized_matches"))
+    found = known.get("vectorized_matches")
+    plan = Plan(clients[:3], configs, tuning.drawn, parts.jobs, parts.updates, threads, found)
     moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     return _chosen(bench, options, plan), moving
 

@@ -9,6 +9,9 @@ from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config
 
+DRAWN = 32
+"""How many configurations are drawn, to see what clients may be given."""
+
 
 class TuningPlan:
     """The hyperparameters that tuner and search set.
@@ -16,6 +19,7 @@ class TuningPlan:
     Attributes:
         names: The client hyperparameters to bind.
         config: A configuration as clients may get it.
+        drawn: Several of them.
         contrasts: For each name two values that ought to make a difference, None if there is only one value.
         edges: For each name the values by which it is checked, if it has several.
         server: For each server hyperparameter that is tuned two values that ought to make a difference.
@@ -24,7 +28,8 @@ class TuningPlan:
     def __init__(self, tuner: Tuner, search: Search, seed: int) -> None:
         drawn, space = search.client_names, search.space
         self.names = [*drawn, *tuner.client_names]
-        self.config: Config = {**search.trial(seed), **tuner.trial(seed)}
+        self.drawn = [{**search.trial(seed + number), **tuner.trial(seed + number)} for number in range(DRAWN)]
+        self.config: Config = self.drawn[0]
         self.contrasts = {n: space.ends(n) for n in drawn} | {n: tuner.contrast(n) for n in tuner.client_names}
         self.edges = {n: space.edges(n) for n in drawn} | {n: tuner.edges(n) for n in tuner.client_names}
         ends = {name: space.ends(name, "server") for name in search.server_names}

@@ -140,7 +140,7 @@ def test_the_guard_fails_below_its_share(ratio: float, code: int, monkeypatch: p
     said: list[str] = []
     turns: list[int] = []
 
-    def measured(cases: object, number: int, say: object) -> dict[str, float]:
+    def measured(cases: object, number: int, say: object, searches: object = ()) -> dict[str, float]:
         turns.append(number)
         return {"mlp sequential": ratio}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from lightning_fedhpo import FederatedData, FederatedLoop, Iid, Natural
+from lightning_fedhpo import FederatedData, FederatedLoop, Iid
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.executors.vectorized import builder, programs
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
 from tests.executors.vectorized.zoo import CASES
@@ -52,18 +54,18 @@ def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:
         fed = run("auto", Net())
     said = [record.message for record in caplog.records if record.message.startswith("executor: ")]
     assert said == [f"executor: {fed.choice}."]
-    assert "jobs run side by side, 4 a round" in fed.choice
-    assert (
-        "not compiled: that pays from 100,000 jobs on, and there are 4; on 1 thread, as steps are small" in fed.choice
+    assert "jobs run side by side, 4 a round" in fed.choice and "in 4 lanes of 8 examples" in fed.choice
+    said_of_compiling = (
+        r"not compiled: that pays from [\d,]+ jobs on, and there are 4; on 1 thread, as steps are small$"
     )
+    assert re.search(said_of_compiling, fed.choice)
     assert executor_of(fed).threads == 1
 
 
-@pytest.mark.parametrize(("owners", "jobs"), [([60] * 4, "1,000"), ([30, 90, 60, 60], "100,000")])
-def test_compiling_pays_later_where_jobs_take_different_numbers_of_steps(owners: list[int], jobs: str) -> None:
-    owner = [client for client, count in enumerate(owners) for _ in range(count)]
-    data = FederatedData(toy_tensors(240), Natural(owner), batch_size=8)
-    assert f"not compiled: that pays from {jobs} jobs on" in run("auto", Net(), data=data).choice
+def test_a_run_that_is_long_enough_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "COMPILING", (1.0, 0.0))
+    monkeypatch.setattr(programs, "compiled", lambda graph, inputs: graph.forward)
+    assert "; compiled; " in run("auto", Net()).choice
 
 
 def test_convolutions_of_images_are_not_compiled() -> None:

@@ -47,7 +47,7 @@ def three_threads() -> Iterator[None]:
 def test_small_steps_take_one_thread(
     executor: Any, operations: float, threads: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "operations", lambda *arguments: auto.Operations(operations, 0.0))
+    monkeypatch.setattr(auto, "operations", lambda *arguments: auto.Operations(operations))
     fed, _, module = fit(1, module=Counts(), executor=executor)
     assert module.seen[-1] == threads
     assert fed.choice.endswith(said)

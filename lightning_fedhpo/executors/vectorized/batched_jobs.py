@@ -1,33 +1,30 @@
-"""Many jobs as one batched computation: a lane for each job, and one call of a program for each step of all of them.
+"""Many jobs as one batched computation: lanes that take one job after another, by the plan of :mod:`.lane_plan`.
 
 The sequential executor trains single jobs in client/training.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.fx import Graph
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.training import Done, batches_of
 from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
-from lightning_fedhpo.executors.vectorized.batch_layout import (
-    Lanes,
-    Work,
-    grouped,
-    in_turn,
-    lanes_left,
-    lanes_of,
-    lay_out,
-)
-from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings, stacked_weights
+from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
+from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, in_turn, plan_lanes
+from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
+from lightning_fedhpo.executors.vectorized.optimizers import At
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
@@ -35,17 +32,8 @@ from lightning_fedhpo.types import ClientResult, Job, RoundContext
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
-
-Early = tuple[list[Tensor], dict[str, float]]
+Snapshot = tuple[list[Tensor], dict[str, float]]
 """A job's weights, and what it has logged, after the first steps."""
-
-
-class TrainedLanes(NamedTuple):
-    """What came out of a group of jobs, a lane each; of some lanes also what they were after their first steps."""
-
-    weights: list[Tensor]
-    train: dict[str, list[float]]
-    early: dict[int, Early]
 
 
 class BatchedJobs:
@@ -55,24 +43,62 @@ class BatchedJobs:
         self.bench, self.programs, self.memory = bench, programs, memory
         self.example_bytes = 0
         self._settings = lru_cache(4096)(lambda values: read_settings(bench, programs, dict(values)))
-        weights, data = bench.state.weights, bench.data
         self._generator = torch.Generator()
-        self._dtype = precision_of(weights)
-        self._lr = list(programs.update.options).index("lr") if bench.algorithm.needs_lr_sums else -1
+        weights = bench.state.weights
+        self._dtype, self._device = precision_of(weights), weights[0].device
         self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
-        train, val = data.sizes("train"), data.sizes("val")
-        self._widest = int(train.max())
-        self._val_width = int(min(EVALUATED_AT_ONCE, max(1, val.max())))
+        self._val_width = 1
+        self.limit: int | None = None
+        self._lanes: Lanes | None = None
+        self._kept = Rows([])
 
     @property
     def at_once(self) -> int:
-        """How many jobs fit into memory together with their results, whatever their batches are."""
-        return max(1, self.memory // (2 * self.model_bytes + self._kept_by_lane))
+        """How many jobs are planned together: their models fit into memory beside the lanes."""
+        lanes = self.programs.lanes
+        return max(lanes, (self.memory - lanes * self.lane_bytes(self.programs.width)) // self.model_bytes)
+
+    def lane_bytes(self, width: int) -> int:
+        """Return how many bytes a lane takes."""
+        added = self.programs.added  # it needs the received weights, and a second gradient
+        kept = self.model_bytes * (3 + self.programs.state + 2 * bool(added)) + (added.nbytes if added else 0)
+        return kept + width * self.example_bytes
 
     def forget(self) -> None:
-        """Forget programs and values: the module has changed."""
+        """Forget programs, tensors and values: the module, or the shape, has changed."""
         self.programs.forget()
         self._settings.cache_clear()
+        self._lanes, self._kept = None, Rows([])
+
+    def shape(self, lanes: int, width: int, limit: int | None = None) -> None:
+        """Have so many lanes, and pieces of one width, from now on; batches of ``limit`` examples do not come here."""
+        programs, sizes, settings = self.programs, self.bench.data.sizes, self.bench.binding.settings
+        programs.lanes, programs.width, self.limit = lanes, width, limit
+        largest = int(sizes("train").max())
+        if "batch_size" not in self.bench.binding.names:
+            largest = min(largest, settings.batch_size)
+        programs.whole = width >= (largest if limit is None else min(largest, limit - 1))
+        kept = self.model_bytes * (2 + programs.state)
+        most = max(1, (self.memory // lanes - kept) // max(1, self.example_bytes))
+        self._val_width = min(EVALUATED_AT_ONCE, max(1, int(sizes("val").max())), 1 << (most.bit_length() - 1))
+        self.forget()
+
+    def takes(self, job: Job, arm: Arm) -> bool:
+        """Whether a job's batches are below the limit."""
+        if self.limit is None:
+            return True
+        size = self._setting(job, arm).batch_size
+        return min(size, len(self.bench.data.rows(job.client, "train"))) < self.limit
+
+    @torch.no_grad()
+    def graph(self, lanes: int, width: int, job: Job, arm: Arm, context: RoundContext) -> Graph:
+        """Return the operations of a tick of this shape."""
+        self.shape(lanes, width)
+        setting = self._setting(job, arm)
+        held, work = Lanes(self.bench.state.weights, self.programs, self._dtype), self._work(job, setting, context)
+        held.begin([0], [job], {job.arm: arm}, self.bench.algorithm)
+        *numbers, rows, shares = next(self._by_tick(self._planned([work]), [setting], [job], context))
+        return self.programs.traced([*held.tensors, *numbers, *self.programs.columns["training"], rows, shares])
 
     @torch.no_grad()
     def run(
@@ -83,179 +109,176 @@ class BatchedJobs:
         watched: Sequence[int] = (),
         early: dict[int, ClientResult] | None = None,
     ) -> list[ClientResult]:
-        """Return the results of jobs, in their order.
+        """Return the results of jobs, in their order; their tensors hold until the next call.
 
         For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
-        in_round, scored = self.bench.binding.in_round, self.bench.monitor is not None
-        settings = [self._settings(tuple(in_round(job.config, arms[job.arm]).items())) for job in jobs]
-        work = [self._work(place, job, settings[place], context) for place, job in enumerate(jobs)]
-        before = self._scores(stacked_weights(arms, jobs), settings, jobs) if scored and context.needs_before else {}
-        groups = grouped(work, self._lanes_at_once, self._widest)
-        one_batch_size = len({one.batch_size for one in work}) == 1
-        several: list[TrainedLanes] = []
-        for width, group in groups:
-            count = lanes_of(len(group), one_batch_size)
-            lanes = lay_out(group, width, self._orders, count, str(self._dtype).removeprefix("torch."))
-            places = [one.place for one in group]
-            places += places[:1] * (count - len(group))  # lanes without a job compute one of another's
-            in_lanes = [jobs[place] for place in places], [settings[place] for place in places]
-            several.append(self._train_lanes(lanes, *in_lanes, arms, context, [one.place in watched for one in group]))
-        weights = [
-            torch.cat(parts) if parts[1:] else parts[0] for parts in zip(*(t.weights for t in several), strict=True)
-        ]
-        order = [one.place for _, group in groups for one in group]
-        after = self._scores(weights, [settings[place] for place in order], [jobs[p] for p in order]) if scored else {}
-        norms = torch.stack([torch.linalg.vector_norm(tensor.reshape(len(jobs), -1), dim=1) for tensor in weights])
-        finite = norms.sum(0).isfinite().tolist()
-        of_lanes = [(trained, lane) for trained in several for lane in range(len(trained.weights[0]))]
-        results: dict[int, ClientResult] = {}
-        for number, (place, (trained, lane)) in enumerate(zip(order, of_lanes, strict=True)):
-            job, steps = jobs[place], work[place].steps
-            rates = [steps * float(options[self._lr]) for options in settings[place].options] if self._lr >= 0 else ()
-            done = Done(steps, work[place].epochs * work[place].used, 0, rates)
-            scores = (_at(before, place), _at(after, number)) if self._scored(job) else ({}, {})
-            mine, logged = [tensor[number] for tensor in weights], _at(trained.train, lane)
-            result = self.bench.result(job, settings[place].used, done, mine, logged, *scores)
-            results[place] = replace(result, finite=result.finite and finite[number])
-            if early is not None and place in watched:
-                mine, logged = trained.early[lane]
-                early[place] = replace(results[place], weights=mine, train=logged)
-        return [results[place] for place in range(len(jobs))]
+        bench, lr = self.bench, list(self.programs.update.options).index("lr")
+        sums_rates = bench.algorithm.needs_lr_sums
+        scored = bench.monitor is not None
+        settings = [self._setting(job, arms[job.arm]) for job in jobs]
+        work = [self._work(job, setting, context) for job, setting in zip(jobs, settings, strict=True)]
+        lanes = self._lanes = self._lanes or Lanes(bench.state.weights, self.programs, self._dtype)
+        plan = self._planned(work)
+        rows = self._rows_for(plan, lanes)
+        before: dict[str, list[float]] = {}
+        if scored and context.needs_before:
+            rows.load(range(len(jobs)), (arms[job.arm].weights for job in jobs))
+            before = self._scores(rows, settings, jobs)
+        snapshots = self._train(lanes, rows, plan, settings, jobs, arms, context, watched)
+        logged = self._logged(rows, [one.epochs * one.used for one in work])
+        after = self._scores(rows, settings, jobs) if scored else {}
+        finite = self._finite(rows)
+        results = []
+        for place, (job, one, setting) in enumerate(zip(jobs, work, settings, strict=True)):
+            rates = [one.steps * options[lr] for options in setting.options] if sums_rates else ()
+            done = Done(one.steps, one.epochs * one.used, 0, rates)
+            scores = (_at(before, place), _at(after, place)) if self._scored(job) else ({}, {})
+            mine = rows.of(place)[: self._count]
+            found = bench.result(job, setting.used, done, mine, _at(logged, place), *scores)
+            results.append(replace(found, finite=False) if found.finite and not finite[place] else found)
+            if early is not None and place in snapshots:
+                weights, figures = snapshots[place]
+                early[place] = replace(results[place], weights=weights, train=figures)
+        return results
 
-    def _train_lanes(
+    def _rows_for(self, plan: LanePlan, lanes: Lanes) -> Rows:
+        """Return where jobs' models come to stand: in the lanes, if each has one of its own and all end together."""
+        count, jobs = self.programs.lanes, len(plan.ends)
+        if jobs <= count and (plan.ends == plan.ends[0]).all():
+            return lanes.outcome
+        if len(self._kept) < jobs:
+            several = -(-jobs // count)
+            self._kept = Rows([tensor.repeat(several, *[1] * (tensor.dim() - 1)) for tensor in lanes.outcome.tensors])
+        return self._kept
+
+    def _train(
         self,
         lanes: Lanes,
-        jobs: Sequence[Job],
+        rows: Rows,
+        plan: LanePlan,
         settings: Sequence[JobSettings],
+        jobs: Sequence[Job],
         arms: Mapping[int, Arm],
         context: RoundContext,
-        watched: Sequence[bool],
-    ) -> TrainedLanes:
-        programs, count = self.programs, len(jobs)
-        start, own = stacked_weights(arms, jobs, self.bench.algorithm.sent), self._own(settings)
-        weights = [tensor.clone() for tensor in start] if programs.added else start
-        received = [*start, *programs.added.stacked(jobs, arms)] if programs.added else []
-        state = [torch.zeros_like(tensor) for tensor in weights for _ in range(programs.update.state)]
-        sums = [torch.zeros(count, dtype=self._dtype) for _ in programs.logs["training"]]
-        last = [torch.zeros(count, dtype=self._dtype) for _ in programs.last_too]
-        options = [np.array([s.options[group] for s in settings]) for group in range(len(programs.varying))]
-        names = list(programs.update.options)
-        varying = [
-            torch.tensor(options[group][:, names.index(name)], dtype=self._dtype)
-            for group, several in enumerate(programs.varying)
-            for name in several
-        ]
-        algorithm = [torch.tensor(c, dtype=self._dtype) for c in zip(*(s.algorithm for s in settings), strict=True)]
-        coefficients = self._coefficients(lanes, options)
-        keys = [torch.tensor([job_key(context, job) for job in jobs])] if programs.has_dropout else []
-        rows, shares, sizes = (torch.from_numpy(array) for array in (lanes.rows, lanes.shares, lanes.sizes))
-        per_job = [*weights, *state, *sums, *last, *received, *varying, *own, *algorithm]
-        columns, width = programs.columns["training"], rows.shape[2]
-        by_step = zip(*(tensor.unbind() for tensor in (*coefficients, rows, shares, sizes)), strict=True)
-        used, taken, busy = per_job, count, lanes.active[0]
-        outcome = [*weights, *sums, *last]
-        final: list[Tensor] = []
-        finished: list[int] = []
-        early: dict[int, Early] = {}
-        for step, (active, of_step) in enumerate(zip(lanes.active, by_step, strict=True)):
-            wanted = lanes_left(active, count)
-            if active < min(busy, wanted):  # done, and computed on beside others
-                final = final or [torch.empty_like(tensor) for tensor in outcome]
-                done = slice(active, min(busy, wanted))
-                torch._foreach_copy_([tensor[done] for tensor in final], [tensor[done] for tensor in outcome])
-                finished += range(done.start, done.stop)
-            busy = active
-            if wanted < taken:
-                taken, used = wanted, [tensor[:wanted] for tensor in per_job]
-            *rates, batch, weighs, size = [tensor[:taken] for tensor in of_step] if taken < count else of_step
-            numbers = [*(key[:taken] for key in keys), torch.tensor(step)] if keys else []
-            programs.run("training", [*used, *rates, *numbers, *columns, batch, weighs, size], taken, width)
-            if step < STEPS_COMPARED:
-                seen = sizes[: step + 1].sum(0)
-                for lane in (lane for lane, is_watched in enumerate(watched[:active]) if is_watched):
-                    early[lane] = [w[lane].clone() for w in weights], _at(self._logged(sums, last, seen), lane)
-        done_early = torch.tensor(finished, dtype=torch.long)
-        for tensor, kept in zip(outcome, final, strict=False):  # a rate of zero is nan times an infinite gradient
-            tensor.index_copy_(0, done_early, kept.index_select(0, done_early))
-        logged = self._logged(sums, last, sizes.sum(0))
-        return TrainedLanes([tensor[: len(watched)] for tensor in weights], logged, early)
+        watched: Sequence[int],
+    ) -> dict[int, Snapshot]:
+        """Train jobs, leave their models in rows, and return those that are watched as after their first steps."""
+        programs, algorithm = self.programs, self.bench.algorithm
+        begins, ends, looks = _places_by(plan.begins), _places_by(plan.ends), defaultdict[int, list[int]](list)
+        first = {place: (plan.job == place) & plan.closes & (plan.steps <= STEPS_COMPARED) for place in watched}
+        for place, steps in first.items():
+            looks[int(np.flatnonzero(steps.any(1)).max(initial=-1))].append(place)
+        snapshots, columns = {}, programs.columns["training"]
+        for tick, (*numbers, examples, shares) in enumerate(self._by_tick(plan, settings, jobs, context)):
+            if tick in begins:
+                places = begins[tick]
+                lanes.begin(plan.lane[places].tolist(), [jobs[place] for place in places], arms, algorithm)
+            programs.run("training", [*lanes.tensors, *numbers, *columns, examples, shares])
+            for place in looks.get(tick, ()):
+                mine = Rows([tensor[None].clone() for tensor in lanes.outcome.of(int(plan.lane[place]))])
+                figures = self._logged(mine, [float(plan.sizes[first[place]].sum())])
+                snapshots[place] = mine.of(0)[: self._count], _at(figures, 0)
+            if rows is not lanes.outcome and tick in ends:
+                rows.load(ends[tick], (lanes.outcome.of(lane) for lane in plan.lane[ends[tick]].tolist()))
+        return snapshots
 
-    def _logged(self, sums: Sequence[Tensor], last: Sequence[Tensor], total: Tensor) -> dict[str, list[float]]:
-        latest, train = dict(zip(self.programs.last_too, last, strict=True)), {}
-        for name, logged in zip(self.programs.logs["training"], sums, strict=True):
-            train[name] = (logged / total).tolist()
+    def _by_tick(
+        self, plan: LanePlan, settings: Sequence[JobSettings], jobs: Sequence[Job], context: RoundContext
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Return the programs' inputs of every tick behind what lanes hold, but for the columns."""
+        programs, arrays = self.programs, list[Any]()
+        at = At(plan.steps, *(() if programs.whole else (plan.opens, plan.closes)))
+        for group, varying in enumerate(programs.varying):
+            options = np.array([setting.options[group] for setting in settings])
+            named = {name: options[:, place][plan.job] for place, name in enumerate(programs.update.options)}
+            values = {name: named[name] for name in ("lr", *varying)}
+            arrays += programs.coefficients(group, values, at)[1].values()
+        arrays += [np.array(column)[plan.job] for column in zip(*(s.own for s in settings), strict=True)]
+        arrays += [np.array(column)[plan.job] for column in zip(*(s.algorithm for s in settings), strict=True)]
+        table = torch.from_numpy(np.stack([*arrays, plan.opens, plan.sizes])).to(self._device, self._dtype)
+        several = [*table, torch.from_numpy(plan.rows).to(self._device), torch.from_numpy(plan.shares).to(self._device)]
+        if programs.has_dropout:
+            keys = np.array([job_key(context, job) for job in jobs])[plan.job]
+            several[-2:-2] = torch.from_numpy(np.stack([keys, plan.steps - 1, plan.offsets])).to(self._device)
+        return zip(*(tensor.unbind() for tensor in several), strict=True)
+
+    @property
+    def _count(self) -> int:
+        return len(self.programs.groups)
+
+    def _logged(self, rows: Rows, examples: Sequence[float]) -> dict[str, list[float]]:
+        """Return what the first rows have logged."""
+        names, found = self.programs.logs["training"], dict[str, list[float]]()
+        if not names:
+            return found
+        totals, several = np.array(examples, dtype=np.float64), len(examples)
+        columns = torch.stack([tensor[:several] for tensor in rows.tensors[self._count :]]).cpu().double().numpy()
+        latest = dict(zip(self.programs.last_too, columns[len(names) :], strict=True))
+        for name, column in zip(names, columns, strict=False):
+            found[name] = (column / totals).tolist()
             if name in latest:
-                train |= {f"{name}_epoch": train[name], f"{name}_step": latest[name].tolist()}
-        return train
+                found |= {f"{name}_epoch": found[name], f"{name}_step": latest[name].tolist()}
+        return found
 
-    def _own(self, settings: Sequence[JobSettings]) -> list[Tensor]:
-        return [torch.tensor(column, dtype=self._dtype) for column in zip(*(s.own for s in settings), strict=True)]
-
-    def _scores(
-        self, weights: Sequence[Tensor], settings: Sequence[JobSettings], jobs: Sequence[Job]
-    ) -> dict[str, list[float]]:
+    def _scores(self, rows: Rows, settings: Sequence[JobSettings], jobs: Sequence[Job]) -> dict[str, list[float]]:
         """Return the means of what validation logs, nan for who has no validation examples."""
         counts = [self._scored(job) for job in jobs]
         if not any(counts):
             return {}
-        each = -(-len(jobs) // -(-len(jobs) // self._lanes_at_once(1)))
-        columns, names = self.programs.columns["validation"], self.programs.logs["validation"]
-        found: dict[str, list[float]] = {name: [] for name in names}
-        for start in range(0, len(jobs), each):
-            part = slice(start, start + each)
-            scored = zip(jobs[part], counts[part], strict=True)
-            owned = [self.bench.data.rows(job.client, "val")[:count] for job, count in scored]
-            lanes = in_turn(owned, self._scored_at_once(len(owned)))
-            mine, own = [tensor[part] for tensor in weights], self._own(settings[part])
-            sums = [torch.zeros(len(owned), dtype=self._dtype) for _ in names]
-            for rows, shares in zip(torch.from_numpy(lanes.rows), torch.from_numpy(lanes.shares), strict=True):
-                self.programs.run("validation", [*mine, *sums, *own, *columns, rows, shares], len(owned), rows.shape[1])
-            total = torch.tensor(counts[part])
-            for name, one in zip(names, sums, strict=True):
-                found[name] += (one / total).tolist()
-        return found
+        programs, names, lanes = self.programs, self.programs.logs["validation"], self.programs.lanes
+        owned = [self.bench.data.rows(job.client, "val")[:n] for job, n in zip(jobs, counts, strict=True)]
+        total = -(-len(jobs) // lanes) * lanes
+        examples, shares = (
+            torch.from_numpy(array).to(self._device) for array in in_turn(owned, self._val_width, total)
+        )
+        own = np.zeros((len(programs.own), total))
+        own[:, : len(jobs)] = np.array([setting.own for setting in settings]).T.reshape(-1, len(jobs))
+        numbers = torch.from_numpy(own).to(self._device, self._dtype)
+        sums = torch.zeros(len(names), total, dtype=self._dtype, device=self._device)
+        for start in range(0, total, lanes):
+            part = slice(start, start + lanes)
+            fixed = [*(tensor[part] for tensor in rows.tensors[: self._count]), *sums[:, part], *numbers[:, part]]
+            for mine, weighs in zip(examples[:, part], shares[:, part], strict=True):
+                programs.run("validation", [*fixed, *programs.columns["validation"], mine, weighs])
+        with np.errstate(invalid="ignore"):
+            means = sums[:, : len(jobs)].cpu().double().numpy() / np.array(counts, dtype=np.float64)
+        return dict(zip(names, means.tolist(), strict=True))
 
-    def _work(self, place: int, job: Job, setting: JobSettings, context: RoundContext) -> Work:
+    @staticmethod
+    def _finite(rows: Rows) -> list[bool]:
+        norms = [torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1) for tensor in rows.tensors]
+        return torch.stack(norms).sum(0).isfinite().tolist()
+
+    def _planned(self, work: Sequence[Work]) -> LanePlan:
+        dtype = str(self._dtype).removeprefix("torch.")
+        return plan_lanes(work, self.programs.lanes, self.programs.width, self._orders, dtype)
+
+    def _setting(self, job: Job, arm: Arm) -> JobSettings:
+        return self._settings(tuple(self.bench.binding.in_round(job.config, arm).items()))
+
+    def _work(self, job: Job, setting: JobSettings, context: RoundContext) -> Work:
         owned = self.bench.data.rows(job.client, "train")
         drop_last, limit = self.bench.data.drop_last, self.bench.limits.train
         batches = batches_of(len(owned), setting.batch_size, drop_last, limit)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
-        return Work(place, owned, setting.batch_size, setting.epochs, batches, draw)
+        return Work(owned, setting.batch_size, setting.epochs, batches, draw)
 
     def _orders(self, work: Work) -> list[Any]:
         generator, length = self._generator.manual_seed(work.draw), len(work.owned)
         return [torch.randperm(length, generator=generator).numpy() for _ in range(work.epochs)]
 
-    def _coefficients(self, lanes: Lanes, options: Sequence[Any]) -> list[Tensor]:
-        update, tensors = self.programs.update, []
-        busy = lanes.sizes > 0
-        for values in options:
-            by_name = {name: values[:, place] for place, name in enumerate(update.options)}
-            each = [update.coefficients(by_name, step) for step in range(1, len(busy) + 1)]
-            for name in self.programs.coefficients:
-                array = np.stack([one[name] for one in each])
-                array = np.where(busy, array, 0.0) if name in update.rates else array
-                tensors.append(torch.from_numpy(array).to(self._dtype))
-        return tensors
-
-    def _lanes_at_once(self, width: int) -> int:
-        return max(1, self.memory // (self._kept_by_lane + width * self.example_bytes))
-
-    @property
-    def _kept_by_lane(self) -> int:
-        added = self.programs.added  # it needs the received weights, and a second gradient
-        kept = self.model_bytes * (3 + self.programs.update.state)
-        return kept + 2 * self.model_bytes + added.nbytes if added else kept
-
-    def _scored_at_once(self, lanes: int) -> int:
-        kept = self.model_bytes * (2 + self.programs.update.state)
-        most = max(1, (self.memory // lanes - kept) // max(1, self.example_bytes))
-        return self._val_width if most >= self._val_width else 1 << (most.bit_length() - 1)
-
     def _scored(self, job: Job) -> int:
         local = self.bench.local
         return local.scored(self.bench.data.rows(job.client, "val"), self.bench.limits.val)
+
+
+def _places_by(ticks: NDArray[Any]) -> dict[int, list[int]]:
+    """Return the places of the jobs that have each tick."""
+    found = defaultdict[int, list[int]](list)
+    for place, tick in enumerate(ticks.tolist()):
+        found[tick].append(place)
+    return found
 
 
 def _at(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from torch import Tensor
+from torch.fx import Graph
 
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.executors.base import Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
+from lightning_fedhpo.executors.step_costs import COMPILING, StepCost, traced_cost
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, scout
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
-from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made
+from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made, convolves_images
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
+from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape, choose_shape, draw_jobs
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.programs import Programs, first_line, scout_step
-from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Job, RoundContext
+
+TRIED = 2, (2, 6)
+"""Lanes and widths for which operations are counted."""
 
 
 def vectorized(
-    sequential: SequentialExecutor,
-    clients: Sequence[int],
-    configs: Sequence[Config],
-    memory: int,
-    trusts: bool,
-    proved: bool = False,
-) -> VectorizedExecutor:
+    sequential: SequentialExecutor, plan: Plan, memory: int, alone: StepCost, uncompiled: str | None, trusts: bool
+) -> tuple[VectorizedExecutor, str] | None:
     """Return an executor that runs jobs side by side, after a comparison of some clients with the sequential one.
 
-    One that ``trusts`` the user takes any loss. In a run that goes on, both were ``proved`` the same when it began.
+    A job's step ``alone`` has its cost. One that ``trusts`` the user takes any loss, and all jobs. Others return None
+    where lanes bring nothing. ``uncompiled`` says why not to compile, nothing to compile, None to compile if it pays;
+    why it has not compiled is returned, too.
 
     Raises:
         CannotBatchError: With all reasons why jobs cannot run side by side, as far as they are known.
     """
     bench = sequential.bench
+    arm, context = bench.untrained_arm(), RoundContext(0, 0, needs_before=bench.monitor is not None)
+    configs, proved = plan.configs, bool(plan.vectorized_matches)
+    jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(plan.clients)]
     try:
-        programs = _programs(bench, clients[0], trusts)
+        programs = _programs(bench, plan.clients[0], trusts)
         batched = BatchedJobs(bench, programs, memory)
-        scout(batched, clients[0])
-        jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(clients)]
-        context = RoundContext(0, 0, needs_before=bench.monitor is not None)
-        arms = {0: bench.untrained_arm()}
+        scout(batched, plan.clients[0])
+        lanes, widths = TRIED
+        graphs = [batched.graph(lanes, width, jobs[0], arm, context) for width in widths]
+        batched.example_bytes = bytes_made(graphs[1]) // (lanes * widths[1])
+        if not uncompiled and convolves_images(graphs[0]):
+            uncompiled = "convolutions of images are slower then"
+        shape, uncompiled = _shape(batched, plan, alone, graphs, uncompiled, trusts)
+        if shape.limit == 0:
+            return None
+        batched.shape(shape.lanes, shape.width, shape.limit)
         early: dict[int, ClientResult] = {}
         with bench.briefly():
-            final = batched.run(jobs, arms, context, range(len(jobs)), early)
-        if not compare(batched, early, final, arms, context, LATER if proved else 1.0):
+            final = batched.run(jobs, {0: arm}, context, range(len(jobs)), early)
+        if not compare(batched, early, final, {0: arm}, context, LATER if proved else 1.0):
             raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
     except CannotBatchError:
         raise
@@ -57,9 +71,41 @@ def vectorized(
         raise CannotBatchError(f"torch cannot compute its steps side by side: {first_line(error)}") from error
     finally:
         bench.binding.restore()
-    (_, lanes, width), graph = next(item for item in programs.graphs.items() if item[0][0] == "training")
-    batched.example_bytes = bytes_made(graph.graph) // (lanes * width)
-    return VectorizedExecutor(batched, sequential)
+    if not uncompiled:
+        programs.compile()
+    return VectorizedExecutor(batched, sequential), uncompiled
+
+
+def _shape(
+    batched: BatchedJobs, plan: Plan, alone: StepCost, graphs: Sequence[Graph], uncompiled: str | None, trusts: bool
+) -> tuple[LaneShape, str]:
+    """Return the run's shape, and why not to compile."""
+    bench, (lanes, widths) = batched.bench, TRIED
+    sizes, defaults = bench.data.sizes("train"), bench.binding.settings
+    own = {"batch_size": defaults.batch_size, "epochs": defaults.epochs}
+    several = [(int(one["batch_size"]), int(one["epochs"])) for one in ({**own, **config} for config in plan.drawn)]
+    drawn = draw_jobs(sizes, several, plan.jobs)
+    batch_sizes = {size for size, _ in several}
+    widest = min(*batch_sizes, int(sizes.max())) if len(batch_sizes) == 1 else None
+
+    def most(width: int) -> int:
+        return max(1, batched.memory // 2 // batched.lane_bytes(width))
+
+    def shape(compiled: bool) -> LaneShape:
+        tick = traced_cost(graphs[0], graphs[1], lanes, widths, compiled)
+        return choose_shape(drawn, alone, tick, most, widest, trusts)
+
+    plain = shape(compiled=False)
+    if uncompiled:
+        return plain, uncompiled
+    better = shape(compiled=True)
+    saved = (min(1.0, plain.share) - better.share) * drawn.cost(alone)
+    compiling = COMPILING[0] + COMPILING[1] * sum(node.op == "call_function" for node in graphs[0].nodes)
+    enough = compiling / saved if saved > 0 else math.inf
+    if uncompiled == "" or (plan.updates or 0) >= enough:
+        return better, ""
+    there = "nobody knows how many" if plan.updates is None else f"{plan.updates:,}"
+    return plain, f"that pays from {enough:,.0f} jobs on, and there are {there}" if saved > 0 else "that brings nothing"
 
 
 def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:

@@ -43,14 +43,14 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     True
     """
     shape = tuple(shape)
-    places = torch.arange(math.prod(shape)).reshape(shape)
+    places = torch.arange(math.prod(shape), device=salt.device).reshape(shape)
     numbers = mixed(mixed(places + salt) + (layer + 1) * 0x9E3779B1)
     return numbers >= probability * float(_BITS)
 
 
-def salts_of(keys: Tensor, step: Tensor, count: int) -> Tensor:
-    """Return a number for every example of a batch, from the jobs' keys and the number of the step."""
-    return mixed(mixed(keys + step)[..., None] + torch.arange(count) * _STRIDE)
+def salts_of(keys: Tensor, step: Tensor, places: Tensor) -> Tensor:
+    """Return a number for the examples at these places of batches, from the jobs' keys and the numbers of the steps."""
+    return mixed(mixed(keys + step)[..., None] + places * _STRIDE)
 
 
 class HashedDropout(TorchFunctionMode):
@@ -95,7 +95,7 @@ class HashedDropout(TorchFunctionMode):
         kept = self._mask(func, p)
         if kept is None:
             return input
-        all_goes = torch.as_tensor(p) >= 1
+        all_goes = torch.as_tensor(p, device=input.device) >= 1
         scaled = input * kept / torch.where(all_goes, 1.0, 1.0 - p)  # zero by zero has no gradient
         dropped = torch.where(all_goes, torch.zeros_like(input), scaled)
         return input.copy_(dropped) if inplace else dropped
@@ -124,7 +124,7 @@ class BatchDropout(HashedDropout):
         if not dims:
             self.fits = False
             return None
-        salts = salts_of(self._key, torch.tensor(step), count)
+        salts = salts_of(self._key, torch.tensor(step), torch.arange(count))
         return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dims[0])
 
 

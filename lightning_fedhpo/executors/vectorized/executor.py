@@ -51,10 +51,13 @@ class VectorizedExecutor(Executor):
         together = bool(self.vectorized_matches) and not self._trains_others()
         for start in range(0, len(jobs), each):
             wave = jobs[start : start + each]
-            results: list[ClientResult] = []
+            results: dict[int, ClientResult] = {}
             if together:
                 try:
-                    results = self._run_wave(wave, arms, context, first=start == 0)
+                    places = [place for place, job in enumerate(wave) if self.batched.takes(job, arms[job.arm])]
+                    several = [wave[place] for place in places]
+                    done = self._run_wave(several, arms, context, first=start == 0) if several else []
+                    results = dict(zip(places, done, strict=True))
                 except Exception as error:
                     # A step that cannot be batched any more; or one client's examples, and the next round may do.
                     together, self.vectorized_matches = False, not isinstance(error, CannotBatchError)
@@ -63,10 +66,8 @@ class VectorizedExecutor(Executor):
                     if not self.vectorized_matches:
                         self.threads = self.sequential.threads  # as in a run that is resumed from here
                         self.choice = f"jobs run one after another since round {context.round}: {first_line(error)}"
-            if not together:
-                yield from self.sequential.run(wave, arms, context)
-            for result in results:
-                yield result
+            for place, job in enumerate(wave):
+                yield (result := results.get(place) or self.bench.run_job(job, arms[job.arm], context))
                 result.release()
 
     def _trains_others(self) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from lightning_fedhpo.arms.arm import Arm
@@ -21,7 +20,7 @@ class Added:
 
     def __init__(self, algorithm: Method, carried: Sequence[Tensor]) -> None:
         self._algorithm = algorithm
-        self.names, self.carried = list(algorithm.client), len(carried)
+        self.names, self.example, self.carried = list(algorithm.client), list(carried), len(carried)
         self.nbytes = sum(tensor.numel() * tensor.element_size() for tensor in carried)
 
     def batched(
@@ -37,13 +36,12 @@ class Added:
                 f"`added_gradient` is not made of tensor operations alone, such as `torch.where` for `if` ({reason})"
             ) from error
 
-    def stacked(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> list[Tensor]:
-        """Return what the jobs' clients carry, side by side."""
-        by_job = [self._algorithm.carried(arms[job.arm], job.client) for job in jobs]
-        for job, carried in zip(jobs, by_job, strict=True):
-            if len(carried) != self.carried:
-                raise CannotBatchError(
-                    f"client {job.client} carries {len(carried)} tensors in {type(self._algorithm).__name__} where "
-                    f"another carries {self.carried}"
-                )
-        return [torch.stack(list(column)) for column in zip(*by_job, strict=True)]
+    def of(self, job: Job, arm: Arm) -> Sequence[Tensor]:
+        """Return what a job's client carries."""
+        carried = self._algorithm.carried(arm, job.client)
+        if len(carried) != self.carried:
+            raise CannotBatchError(
+                f"client {job.client} carries {len(carried)} tensors in {type(self._algorithm).__name__} where "
+                f"another carries {self.carried}"
+            )
+        return carried

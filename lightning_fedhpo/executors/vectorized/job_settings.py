@@ -1,17 +1,12 @@
-"""What a job that is computed beside others begins with: values in force, weights, and the key of its dropout."""
+"""What a job that is computed beside others begins with: values in force, and the key of its dropout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.programs import Programs
@@ -43,18 +38,3 @@ def read_settings(bench: Workbench, programs: Programs, config: Config) -> JobSe
 def job_key(context: RoundContext, job: Job) -> int:
     """Return the number that the job's dropout masks are a function of."""
     return seeding.key(context.seed, seeding.USER, job.round, job.arm, job.client) & 0x7FFFFFFF
-
-
-def stacked_weights(
-    by_index: Mapping[int, Arm], jobs: Sequence[Job], of: Callable[[Arm], Sequence[Tensor]] = attrgetter("weights")
-) -> list[Tensor]:
-    """Return the weights of the jobs' arms side by side, in tensors of their own."""
-    arms = [by_index[job.arm] for job in jobs]
-    different = list({arm.index: arm for arm in arms}.values())
-    if len(different) == 1:
-        weights = [weight.detach().expand(len(arms), *weight.shape) for weight in of(different[0])]
-        return [weight.clone(memory_format=torch.contiguous_format) for weight in weights]
-    places = {arm.index: place for place, arm in enumerate(different)}
-    chosen = torch.tensor([places[arm.index] for arm in arms])
-    rows = zip(*(of(arm) for arm in different), strict=True)
-    return [torch.stack([tensor.detach() for tensor in row]).index_select(0, chosen) for row in rows]

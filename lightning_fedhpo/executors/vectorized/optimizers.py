@@ -1,4 +1,4 @@
-"""Optimizer steps of many clients at once, each with values of its own, on tensors whose first dimension is the client.
+"""Optimizer steps of many lanes at once, each with values of its own, on tensors whose first dimension is the lane.
 
 The formulas are torch's, operation for operation; the first dimension is all that is added.
 """
@@ -18,28 +18,51 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from lightning_fedhpo.client.fast_sgd import is_wrapped
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, float | Tensor]
 """Of one parameter group: a number for all clients, or one a client."""
 
 
 @dataclass(frozen=True)
+class At:
+    """Where lanes are in their batches: arrays of (tick, lane), or flags where a batch is one piece."""
+
+    steps: NDArray[Any]
+    opens: NDArray[Any] | bool = True
+    closes: NDArray[Any] | bool = True
+
+    def first(self, value: Any, other: float) -> Any:
+        """Return a value with a batch's first piece, another with the rest: a number where they are one number."""
+        return _either(self.opens, value, other)
+
+    def last(self, value: Any, other: float) -> Any:
+        """Return a value with a batch's last piece, another before it."""
+        return _either(self.closes, value, other)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every batch is one piece."""
+        return self.opens is True
+
+
+def _either(flags: Any, value: Any, other: float) -> Any:
+    return value if flags is True or (isinstance(value, float) and value == other) else np.where(flags, value, other)
+
+
+@dataclass(frozen=True)
 class Update:
-    """How an optimizer steps.
+    """How an optimizer steps with a batch's last piece, and adds up gradients before.
 
     Attributes:
         options: The keys of a parameter group that it reads, as numbers.
-        state: How many tensors it keeps for each weight.
-        coefficients: What changes from step to step, from a group's options and the number of the step, from 1 on.
-        apply: Takes the step in place: weights, gradients, the state's tensors, and options and coefficients together.
-        rates: The coefficients of which zero makes a client's step none.
+        state: How many tensors it keeps for each weight, by whether every batch is one piece.
+        coefficients: The numbers in a step, from a group's options: a number each, or an array of (tick, lane).
+        apply: Takes a piece's gradient in place: weights, gradients, the state's tensors, and coefficients.
     """
 
     options: Sequence[str]
-    state: int
-    coefficients: Callable[[Mapping[str, Floats], int], dict[str, Floats]]
+    state: Mapping[bool, int]
+    coefficients: Callable[[Mapping[str, Any], At], dict[str, Any]]
     apply: Callable[[Tensor, Tensor, Sequence[Tensor], Values], None]
-    rates: Sequence[str]
 
 
 def along(value: Any, tensor: Tensor) -> Any:
@@ -54,51 +77,77 @@ def _decayed(weight: Tensor, gradient: Tensor, decay: Any) -> Tensor:
 
 
 def sgd(nesterov: bool) -> Update:
-    """Return SGD's step: momentum and weight decay, without dampening."""
+    """Return SGD's step: momentum and weight decay, without dampening.
+
+    The momentum itself adds up the gradients of a batch's pieces. Nesterov's needs their sum beside it.
+    """
+
+    def coefficients(options: Mapping[str, Any], at: At) -> dict[str, Any]:
+        found = {"rate": at.last(options["lr"], 0.0), "decay": at.first(options["weight_decay"], 0.0)}
+        if nesterov and not at.whole:
+            more = {"again": at.first(0.0, 1.0), "keep": at.last(options["momentum"], 1.0), "take": at.last(1.0, 0.0)}
+            return found | more | {"ahead": options["momentum"]}
+        found["keep"] = at.first(options["momentum"], 1.0)
+        return found | ({"ahead": options["momentum"]} if nesterov else {})
 
     def apply(weight: Tensor, gradient: Tensor, state: Sequence[Tensor], values: Values) -> None:
-        gradient = _decayed(weight, gradient, values["weight_decay"])
-        momentum = along(values["momentum"], weight)
-        if isinstance(momentum, Tensor) or momentum:
-            buffer = state[0]
-            if isinstance(momentum, Tensor):
-                buffer.mul_(momentum).add_(gradient)
-            else:
-                torch.add(gradient, buffer, alpha=momentum, out=buffer)
-            gradient = gradient + momentum * buffer if nesterov else buffer
-        weight.addcmul_(gradient, along(values["rate"], weight), value=-1.0)
+        gradient = _decayed(weight, gradient, values["decay"])
+        buffer = state[0]
+        if "again" in values:
+            gradient = _summed(state[1], values["again"], gradient, weight)
+            buffer.mul_(along(values["keep"], weight)).add_(gradient * along(values["take"], weight))
+        else:
+            buffer = _summed(buffer, values["keep"], gradient, weight)
+        if "ahead" in values:
+            buffer = gradient + along(values["ahead"], weight) * buffer
+        weight.addcmul_(buffer, along(values["rate"], weight), value=-1.0)
 
-    return Update(
-        ("lr", "momentum", "weight_decay"), 1, lambda options, step: {"rate": options["lr"]}, apply, ("rate",)
-    )
+    options = ("lr", "momentum", "weight_decay")
+    return Update(options, {True: 1, False: 2 if nesterov else 1}, coefficients, apply)
+
+
+def _summed(total: Tensor, keep: Any, gradient: Tensor, weight: Tensor) -> Tensor:
+    """Add a gradient to a part of what there is, in place."""
+    if isinstance(keep, Tensor):
+        return total.mul_(along(keep, weight)).add_(gradient)
+    return torch.add(gradient, total, alpha=keep, out=total) if keep else gradient
 
 
 def adam(decoupled: bool) -> Update:
     """Return Adam's step, or AdamW's, whose weight decay is decoupled from the gradient."""
 
-    def coefficients(options: Mapping[str, Floats], step: int) -> dict[str, Floats]:
-        first, second = 1 - options["beta1"] ** step, np.sqrt(1 - options["beta2"] ** step)
+    def coefficients(options: Mapping[str, Any], at: At) -> dict[str, Any]:
+        first, second = 1 - options["beta1"] ** at.steps, np.sqrt(1 - options["beta2"] ** at.steps)
+        decay = options["lr"] * options["weight_decay"] if decoupled else options["weight_decay"]
         return {
-            "rate": options["lr"] / first,
+            "rate": at.last(options["lr"] / first, 0.0),
             "root": second,
-            "shrink": options["lr"] * options["weight_decay"],
-            "rest1": 1 - options["beta1"],  # here, with all digits: of 0.9999 a single float leaves a few
-            "rest2": 1 - options["beta2"],
+            "decay": at.last(decay, 0.0) if decoupled else at.first(decay, 0.0),
+            "keep1": at.last(options["beta1"], 1.0),
+            "keep2": at.last(options["beta2"], 1.0),
+            "rest1": at.last(1 - options["beta1"], 0.0),  # here, with all digits: of 0.9999 a single float leaves a few
+            "rest2": at.last(1 - options["beta2"], 0.0),
+            "eps": options["eps"],
+            **({} if at.whole else {"again": at.first(0.0, 1.0)}),
         }
 
     def apply(weight: Tensor, gradient: Tensor, state: Sequence[Tensor], values: Values) -> None:
-        if decoupled:
-            weight.mul_(1 - along(values["shrink"], weight))
-        else:
-            gradient = _decayed(weight, gradient, values["weight_decay"])
-        mean, square = state
-        beta1, beta2 = along(values["beta1"], weight), along(values["beta2"], weight)
-        mean.mul_(beta1).add_(gradient * along(values["rest1"], weight))
-        square.mul_(beta2).add_(gradient * gradient * along(values["rest2"], weight))
-        denominator = (square.sqrt() / along(values["root"], weight)).add_(along(values["eps"], weight))
-        weight.addcdiv_(mean * along(values["rate"], weight), denominator, value=-1.0)
+        def of(name: str) -> Any:
+            return along(values[name], weight)
 
-    return Update(("lr", "beta1", "beta2", "eps", "weight_decay"), 2, coefficients, apply, ("rate", "shrink"))
+        if decoupled:
+            weight.mul_(1 - of("decay"))
+        else:
+            gradient = _decayed(weight, gradient, values["decay"])
+        mean, square, *total = state
+        if total:
+            gradient = _summed(total[0], values["again"], gradient, weight)
+        mean.mul_(of("keep1")).add_(gradient * of("rest1"))
+        square.mul_(of("keep2")).add_(gradient * gradient * of("rest2"))
+        denominator = (square.sqrt() / of("root")).add_(of("eps"))
+        weight.addcdiv_(mean * of("rate"), denominator, value=-1.0)
+
+    return Update(("lr", "beta1", "beta2", "eps", "weight_decay"), {True: 2, False: 3}, coefficients, apply)
 
 
 def update_of(optimizer: Optimizer) -> Update | str:

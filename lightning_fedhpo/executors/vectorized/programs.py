@@ -1,7 +1,7 @@
-"""The batched training and validation step of a module: programs on tensors whose first dimension is the job.
+"""The batched training and validation step of a module: programs on tensors whose first dimension is the lane.
 
-A training program changes weights, the optimizer's state and sums of what is logged in place, by one step of every job.
-A validation program adds up what is logged. There is one for each number of lanes and each width.
+The training program computes a piece of a batch in every lane: it changes weights, the optimizer's state and sums of
+what is logged in place. The validation program adds up what is logged. There is one of each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, salts_of
 from lightning_fedhpo.executors.vectorized.extra_gradient import Added
@@ -25,7 +25,7 @@ from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChann
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
-from lightning_fedhpo.executors.vectorized.optimizers import Update, Values
+from lightning_fedhpo.executors.vectorized.optimizers import At, Update, Values
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
 
 
@@ -68,10 +68,11 @@ def scout_step(
 
 @dataclass(eq=False)
 class Programs:
-    """Traces a module's steps for every shape once, and keeps the programs.
+    """Traces a module's steps once, for so many ``lanes`` and pieces of one ``width``, and keeps the programs.
 
     ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None if it is in none.
-    Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own.
+    Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own. ``whole`` says whether
+    every batch is one piece.
     """
 
     steps: Mapping[str, ExampleStep]
@@ -83,19 +84,21 @@ class Programs:
     added: Added | None
     columns: Mapping[str, Sequence[Tensor]]
     compiles: bool = False
+    lanes: int = 2
+    width: int = 2
+    whole: bool = False
 
     def __post_init__(self) -> None:
         self.groups = list(self.all_groups)
-        self.graphs: dict[tuple[str, int, int], GraphModule] = {}
-        self._programs: dict[tuple[str, int, int], Program] = {}
-        self.coefficients = list(self.update.coefficients({name: np.full(1, 0.5) for name in self.update.options}, 1))
+        self.graphs: dict[str, GraphModule] = {}
+        self._programs: dict[str, Program] = {}
         self.logs: dict[str, list[str]] = {"training": [], "validation": []}
         self.last_too: list[str] = []
         self.has_dropout = False
         self.dropouts: list[tuple[int, ...]] = []
 
     def forget(self) -> None:
-        """Trace anew from now on: the module has changed."""
+        """Trace anew from now on: the module, or the shape, has changed."""
         self._programs.clear()
         self.graphs.clear()
 
@@ -103,6 +106,27 @@ class Programs:
         """Compile the programs from now on."""
         self.compiles = True
         self._programs.clear()
+
+    @property
+    def state(self) -> int:
+        """How many tensors the optimizer keeps for each weight."""
+        return self.update.state[self.whole]
+
+    def coefficients(self, group: int, values: Mapping[str, Any], at: At) -> tuple[dict[str, float], dict[str, Any]]:
+        """Return the coefficients of a group's step: those that are one number, and arrays of (tick, lane).
+
+        ``values`` has the options that are not the same for all jobs.
+        """
+        found = self.update.coefficients({**self.options[group], **values}, at)
+        arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in found.items() if name not in arrays}, arrays
+
+    def _known(self, group: int) -> tuple[dict[str, float], list[str]]:
+        """Return the coefficients that are known now, and the names of the others."""
+        one = np.ones((1, 1))
+        at = At(one, *(() if self.whole else (one > 0, one > 0)))
+        known, arrays = self.coefficients(group, {name: 0.5 * one for name in ("lr", *self.varying[group])}, at)
+        return known, list(arrays)
 
     def freeze(self, weights: Sequence[int]) -> None:
         """Never update these weights: they have no gradient."""
@@ -115,20 +139,19 @@ class Programs:
             self.last_too, self.has_dropout = sorted(self.steps[stage].last_too), dropout.met
             self.dropouts = dropout.shapes
 
-    def run(self, stage: str, inputs: Sequence[Tensor], lanes: int, width: int) -> None:
-        """Take one step of every job, or add up what a batch of every job logs.
+    def run(self, stage: str, inputs: Sequence[Tensor]) -> None:
+        """Compute a piece of every lane's batch, or add up what a batch of every lane logs.
 
         See :meth:`_training` and :meth:`_validation` for the inputs.
         """
-        key = stage, lanes, width
-        if key not in self._programs:
-            self._programs[key] = self._made(key, inputs)
-        self._programs[key](*inputs)
+        if stage not in self._programs:
+            self._programs[stage] = self._made(stage, inputs)
+        self._programs[stage](*inputs)
 
-    def _made(self, key: tuple[str, int, int], inputs: Sequence[Tensor]) -> Program:
-        if key not in self.graphs:
-            self.graphs[key] = self._traced(key[0], inputs)
-        graph = self.graphs[key]
+    def _made(self, stage: str, inputs: Sequence[Tensor]) -> Program:
+        if stage not in self.graphs:
+            self.graphs[stage] = self._traced(stage, inputs)
+        graph = self.graphs[stage]
         if self.compiles:
             try:
                 return compiled(graph, [tensor.clone() for tensor in inputs])
@@ -138,36 +161,47 @@ class Programs:
         program: Program = native(graph).forward  # where a call of the module fails, torch prints its operations
         return program
 
+    def traced(self, inputs: Sequence[Tensor]) -> Graph:
+        """Return the operations of a tick of training."""
+        return self._traced("training", inputs).graph
+
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
-        function, behind = (self._training, 3) if stage == "training" else (self._validation, 2)
-        end = len(inputs) - behind  # there stand the columns, which are the same tensors at every step
+        function = self._training if stage == "training" else self._validation
+        end = len(inputs) - 2  # there stand the columns, which are the same tensors at every step
         held = range(end - len(self.columns[stage]), end)
         with self._guard(stage), torch.no_grad():
             return trace(function, [tensor.clone() for tensor in inputs], held, self.steps[stage].weights)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
-        """One step; the inputs in order.
+        """One tick; the inputs in order.
 
         Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
-        clients received, and what they carry, if the algorithm adds to gradients; a number of each job for every
-        varying option, hyperparameter of the module and of the algorithm; the step's coefficients, group by group; each
-        job's key and the step's number, for dropout; the columns; rows, shares and sizes of the batches.
+        clients received, and what they carry, if the algorithm adds to gradients; a number of each lane for every
+        coefficient of each group's step, hyperparameter of the module and of the algorithm; whether the piece opens its
+        batch, and the batch's size; each job's key, the step's number and the piece's offset, for dropout; the columns;
+        rows and shares of the pieces.
         """
         step, update, take = self.steps["training"], self.update, _taker(inputs)
         count = len(self.groups)
         weights = take(count)
-        state = [take(update.state) for _ in range(count)]
+        state = [take(self.state) for _ in range(count)]
         sums, last = take(len(self.logs["training"])), take(len(self.last_too))
         start, carried = (take(count), take(self.added.carried)) if self.added else ([], [])
-        varying = [dict(zip(names, take(len(names)), strict=True)) for names in self.varying]
+        values: list[Values] = []
+        for number in range(len(self.options)):
+            known, names = self._known(number)
+            values.append({**known, **dict(zip(names, take(len(names)), strict=True))})
         own = take(len(self.own))
         numbers_added = take(len(self.added.names)) if self.added else []
-        coefficients = [dict(zip(self.coefficients, take(len(self.coefficients)), strict=True)) for _ in self.varying]
-        keys = take(2) if self.has_dropout else []
+        opens, sizes = take(2)
+        keys = take(3) if self.has_dropout else []
         columns = take(len(self.columns["training"]))
-        rows, shares, sizes = take(3)
+        rows, shares = take(2)
         gathered = [_gather(column, rows) for column in columns]
-        salts = salts_of(keys[0], keys[1], rows.shape[1]) if keys else shares
+        salts = shares
+        if keys:
+            key, taken, offset = keys
+            salts = salts_of(key, taken, offset[:, None] + torch.arange(rows.shape[1], device=rows.device))
 
         def loss_of(
             weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
@@ -184,25 +218,27 @@ class Programs:
             return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
         def gradient_of(
-            weights: list[Tensor], start: list[Tensor], carried: list[Tensor], numbers_added: list[Tensor], *rest: Any
-        ) -> tuple[list[Tensor], list[Tensor]]:
+            weights: list[Tensor], start: list[Tensor], carried: list[Tensor], numbers_added: list[Tensor],
+            opens: Tensor, *rest: Any,
+        ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
             gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, *rest)
             if self.added:
                 more = self.added.batched(weights, start, numbers_added, carried)
+                more = more if self.whole else [torch.where(opens > 0, one, 0.0) for one in more]
                 gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
             return gradients, logs
 
         with GroupedChannelsLast():  # type: ignore[no-untyped-call]  # torch's
-            gradients, logs = vmap(gradient_of)(weights, start, carried, numbers_added, own, gathered, shares, salts)
+            given = start, carried, numbers_added, opens, own, gathered, shares, salts
+            gradients, logs = vmap(gradient_of)(weights, *given)
         for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
             if group is not None:
-                values: Values = {**self.options[group], **varying[group], **coefficients[group]}
-                update.apply(weight, gradient, kept, values)
+                update.apply(weight, gradient, kept, values[group])
         for total, value in zip(sums, logs, strict=True):
             total.add_(value * sizes)
         means = dict(zip(self.logs["training"], logs, strict=True))
         for held, name in zip(last, self.last_too, strict=True):
-            held.copy_(torch.where(sizes > 0, means[name], held))
+            held.copy_(torch.where(opens > 0, means[name], held + means[name]))
         return []
 
     def _validation(self, *inputs: Tensor) -> list[Tensor]:

@@ -117,7 +117,7 @@ def test_a_job_does_not_depend_on_what_is_computed_beside_it() -> None:
     """Dropout masks are the job's own: few at a time or all at once, a client comes out the same."""
     fed = run(PLAIN, Net(dropout=0.5), cohort=8)
     batched: Any = executor_of(fed).batched  # type: ignore[attr-defined]  # it is the vectorised one
-    arms, jobs, context = {0: fed.arms[0]}, fed._jobs, fed._context
+    arms, jobs, context = {0: fed.arms[0]}, fed._round.jobs, fed._round.context
     together = [[weight.clone() for weight in one.weights] for one in batched.run(jobs, arms, context)]
     batched.memory = 2 * batched.model_bytes * 3  # three jobs at a time
     again = [weights for one in executor_of(fed).run(jobs, arms, context) for weights in [list(one.weights)]]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adam, AdamW
 
-from lightning_fedhpo.executors.vectorized.optimizers import read_options, update_of
+from lightning_fedhpo.executors.vectorized.optimizers import At, read_options, update_of
 
 OPTIMIZERS: dict[str, Any] = {
     "plain": (SGD, [{"lr": 0.1}, {"lr": 0.5}]),
@@ -24,7 +24,9 @@ OPTIMIZERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("tensors", [True, False], ids=["a value each", "one value"])
-def test_a_batched_step_is_torchs_own(name: str, tensors: bool) -> None:
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_batched_step_is_torchs_own(name: str, tensors: bool, pieces: int) -> None:
+    """A batch's gradient comes in pieces, which add up."""
     kind, options = OPTIMIZERS[name]
     options = options if tensors else options[:1] * 2
     draw = torch.Generator().manual_seed(0)
@@ -41,19 +43,22 @@ def test_a_batched_step_is_torchs_own(name: str, tensors: bool) -> None:
     update = update_of(optimizers[0])
     assert not isinstance(update, str)
     rows = np.array([read_options(optimizer.param_groups[0], update.options) for optimizer in optimizers])
-    values: dict[str, Any] = {
-        option: torch.tensor(rows[:, place], dtype=torch.float32) if tensors else float(rows[0, place])
-        for place, option in enumerate(update.options)
-    }
+    ticks = np.arange(5 * pieces)[:, None].repeat(2, axis=1)
+    part = ticks % pieces
+    at = At(ticks // pieces + 1, *(() if pieces == 1 else (part == 0, part == pieces - 1)))
+    each = np.ones_like(ticks, dtype=float)
+    known = {"lr"} if not tensors else set(update.options)
+    values = {o: rows[:, i] * each if o in known else float(rows[0, i]) for i, o in enumerate(update.options)}
     weight = start.clone()
-    state = [torch.zeros_like(weight) for _ in range(update.state)]
-    for step in range(5):
-        by_name = {option: rows[:, place] for place, option in enumerate(update.options)}
+    state = [torch.zeros_like(weight) for _ in range(update.state[at.whole])]
+    found = update.coefficients(values, at)
+    for tick in range(len(ticks)):
         numbers = {
-            key: torch.tensor(array, dtype=torch.float32)
-            for key, array in update.coefficients(by_name, step + 1).items()
+            name: torch.tensor(one[tick], dtype=torch.float32) if isinstance(one, np.ndarray) else one
+            for name, one in found.items()
         }
-        update.apply(weight, gradients[step].clone(), state, {**values, **numbers})
+        shares = torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]])[:, tick % pieces] if pieces > 1 else torch.ones(2)
+        update.apply(weight, gradients[tick // pieces] * shares[:, None, None], state, numbers)
     torch.testing.assert_close(weight, torch.stack(expected), rtol=1e-5, atol=1e-6)
 
 

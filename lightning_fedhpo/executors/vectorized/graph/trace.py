@@ -99,14 +99,5 @@ def convolves_images(graph: Graph) -> bool:
     return any(node.args[0].meta["val"].dim() == 4 for node in found)
 
 
-def copied(graph: Graph) -> float:
-    """Return how many elements a step copies into another layout, for each that its convolutions return."""
-    clones, convolutions = (
-        sum(node.meta["val"].numel() for node in graph.find_nodes(op="call_function", target=target))
-        for target in (torch.ops.aten.clone.default, torch.ops.aten.convolution.default)
-    )
-    return clones / convolutions if convolutions else 0.0
-
-
 def _memory(tensors: Iterable[Tensor]) -> set[int]:
     return {tensor.untyped_storage().data_ptr() for tensor in tensors} - {0}

@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChannelsLast
-from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images, copied, trace
+from lightning_fedhpo.executors.vectorized.graph.trace import convolves_images, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 
 POOLS = {
@@ -58,7 +58,6 @@ def test_images_of_lanes_stay_in_place_between_convolutions() -> None:
     graph = trace(lambda weights, images: gradients(weights, images, nn.MaxPool2d(2)), inputs())
     clones = [node.meta["val"].shape for node in graph.graph.nodes if str(node.target) == "aten.clone.default"]
     assert clones == [(5, 4, 3, 9, 11), (5, 12, 9, 11), (12, 3, 2, 2), (12, 1, 2, 2)]  # what comes in, and weights
-    assert copied(graph.graph) == (5 * 4 * 3 * 9 * 11 * 2 + 12 * 3 * 4 + 12 * 4) / (5 * 12 * (8 * 10 + 3 * 4))
     assert convolves_images(graph.graph)
     names = [str(node.target) for node in graph.graph.nodes]
     assert names.count("aten.max_pool2d_with_indices.default") == 1

@@ -1,0 +1,175 @@
+"""The papers' space: FedEx gives every client rates, a batch size of 8 to 128 and 1 to 5 epochs of its own.
+
+What users of the package run. Rates are taken early, when every shape is new, and late.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from lightning.pytorch import Callback
+
+from benchmarks.cases import PAPERS
+from benchmarks.federated import Module, federation
+from benchmarks.networks import CifarCNN, ColourLeNet, Encoder, residual
+from benchmarks.ratios import row, threads
+from benchmarks.workloads import CLIENTS, COHORT, WORKLOADS, Workload
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Natural, RandomSearch
+from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.testing import quiet_trainer
+
+PAPERS_SPACE = "papers' space"
+EARLY, LATE = "early", "late"
+ONE_BY_ONE = "sequential"
+BETTER = "better by hand"
+EXECUTORS: dict[str, Callable[[], Any]] = {
+    ONE_BY_ONE: lambda: "sequential",
+    "lanes": lambda: Vectorized(compile=False),
+    "compiled": lambda: Vectorized(compile=True),
+    "auto": lambda: "auto",
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """A workload whose clients are tuned over the papers' space.
+
+    Attributes:
+        of: The network, and a client's examples.
+        rounds: How many there are.
+        arms: How many there are side by side.
+        unequal: Whether clients have a twentieth to four times as many examples.
+    """
+
+    of: Workload
+    rounds: int
+    arms: int = 1
+    unequal: bool = False
+
+    @property
+    def title(self) -> str:
+        """What a table calls it."""
+        more = [
+            *(["clients of unequal size"] if self.unequal else []),
+            *([f"{self.arms} arms"] if self.arms > 1 else []),
+        ]
+        return ", ".join([self.of.title, *more])
+
+    def data(self) -> FederatedData:
+        """Return the clients."""
+        if not self.unequal:
+            return federation(self.of)
+        draw = np.random.default_rng(0)
+        sizes = np.clip(self.of.size * draw.lognormal(0.0, 1.0, CLIENTS), self.of.size / 20, 4 * self.of.size).astype(
+            int
+        )
+        x, y = self.of.tensors(-(-int(sizes.sum()) // self.of.size))
+        owner = np.repeat(np.arange(CLIENTS), sizes)
+        share = self.of.examples / self.of.size
+        return FederatedData((x[: len(owner)], y[: len(owner)]), Natural(owner), fractions=(share, 1 - share, 0.0))
+
+
+def _of(title: str, net: Any, shape: tuple[int, ...], classes: int = 10, characters: bool = False) -> Workload:
+    return Workload(title, net, shape, classes, 120, 16, 1, rounds=1, characters=characters)
+
+
+_CIFAR = _of("CIFAR CNN, 24x24x3", CifarCNN, (3, 24, 24))
+SEARCHES = {
+    "logistic": Search(WORKLOADS["logistic"], 300),
+    "mlp": Search(WORKLOADS["mlp"], 200),
+    "lenet": Search(WORKLOADS["lenet"], 75),
+    "colour": Search(_of("LeNet-5, 32x32x3", ColourLeNet, (3, 32, 32)), 60),
+    "cifar": Search(_CIFAR, 30),
+    "residual": Search(_of("four residual blocks with group norm", residual, (3, 24, 24)), 40),
+    "encoder": Search(_of("transformer encoder, 24 characters", Encoder, (24,), 80, characters=True), 60),
+    "logistic-unequal": Search(WORKLOADS["logistic"], 300, unequal=True),
+    "mlp-unequal": Search(WORKLOADS["mlp"], 150, unequal=True),
+    "logistic-arms": Search(WORKLOADS["logistic"], 24, arms=27),
+    "mlp-arms": Search(WORKLOADS["mlp"], 12, arms=27),
+    "lenet-arms": Search(WORKLOADS["lenet"], 6, arms=27),
+}
+
+
+@dataclass
+class Marks(Callback):
+    """Notes by a clock when fitting begins and when every round ends."""
+
+    clock: Callable[[], float]
+    marks: list[float] = field(default_factory=list)
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Note the beginning."""
+        self.marks.append(self.clock())
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Note a round's end."""
+        self.marks.append(self.clock())
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Client updates per second.
+
+    Attributes:
+        early: From the fourth round to a third of the run.
+        late: In its last third.
+        whole: Over all of it, preparation counted.
+        choice: What the executor was, and why.
+    """
+
+    early: float
+    late: float
+    whole: float
+    choice: str
+
+
+def windows(
+    search: Search, data: FederatedData, executor: Any, clock: Callable[[], float] = time.perf_counter
+) -> Windows:
+    """Run a search by an executor, and return its rates.
+
+    A round's rate is weighed by its updates, so 27 arms and one are told alike.
+    """
+    fed = FederatedLoop(cohort=COHORT, executor=executor)
+    marks, rounds = Marks(clock), search.rounds
+    arms = [RandomSearch(PAPERS, budget=search.arms * rounds, max_rounds=rounds)] if search.arms > 1 else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = quiet_trainer(rounds, fed, marks, *arms, FedEx(PAPERS, epsilon=1.0))
+        gc.collect()
+        trainer.fit(Module(search.of.seeded()), datamodule=data)
+    several, third = COHORT * search.arms, max(1, rounds // 3)
+
+    def rate(first: int, last: int) -> float:
+        return several * (last - first) / (marks.marks[last] - marks.marks[first])
+
+    return Windows(rate(min(3, third - 1), third), rate(rounds - third, rounds), rate(0, rounds), fed.choice)
+
+
+def compared(
+    name: str, turns: int, executors: Sequence[str] = tuple(EXECUTORS), rounds: int | None = None
+) -> list[dict[str, Any]]:
+    """Return a search's lines, of both windows: executors over one job after another, and `auto` over the better."""
+    search = replace(SEARCHES[name], rounds=rounds or SEARCHES[name].rounds)
+    data, taken = search.data(), {executor: list[Windows]() for executor in executors}
+    for _ in range(turns):
+        for executor, found in taken.items():
+            with threads(1):
+                found.append(windows(search, data, EXECUTORS[executor]()))
+    rows = []
+    for window in (EARLY, LATE):
+        rates = {executor: [getattr(one, window) for one in found] for executor, found in taken.items()}
+        hand = {side: values for side, values in rates.items() if side != "auto"}
+        pairs = [(side, ONE_BY_ONE, hand[ONE_BY_ONE]) for side in rates if ONE_BY_ONE in hand and side != ONE_BY_ONE]
+        if "auto" in rates and hand:
+            pairs.append(("auto", BETTER, max(hand.values(), key=np.median)))
+        for side, against, other in pairs:
+            line = row(PAPERS_SPACE, name, f"{side}, {window}", against, rates[side], other)
+            rows.append(line | {"title": search.title, "choice": taken[side][0].choice})
+    return rows

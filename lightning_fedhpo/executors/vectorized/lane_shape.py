@@ -1,0 +1,121 @@
+"""How many lanes a run has, how wide pieces are, and which jobs run in lanes: by counts of operations.
+
+Wide pieces are filled up more, narrow ones are more ticks. With many lanes some have nothing to do while the longest
+jobs end, with few there is little to share a tick's calls. It is settled once, from the run's settings and the sizes of
+its clients, so that a resumed run has the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.executors.step_costs import StepCost
+
+ROUNDS = 4
+"""Rounds that are drawn."""
+MOST = 400
+"""Jobs of a drawn round at most: of more, a part stands for all."""
+WIDTHS = (4, 8, 16, 32, 64, 128)
+"""Widths of pieces, where batch sizes differ."""
+LEAST_GAIN = 0.1
+"""What lanes must save of a round's operations, as these are estimates."""
+
+
+@dataclass(frozen=True)
+class DrawnJobs:
+    """Jobs of rounds as the run may have them: arrays of (round, job). ``examples`` are those of a pass."""
+
+    examples: NDArray[Any]
+    batch_size: NDArray[Any]
+    epochs: NDArray[Any]
+
+    @property
+    def batches(self) -> NDArray[Any]:
+        """Batches of a pass."""
+        found: NDArray[Any] = -(-self.examples // self.batch_size)
+        return found
+
+    def ticks(self, width: int) -> NDArray[Any]:
+        """Pieces in all."""
+        last = self.examples - (self.batches - 1) * self.batch_size
+        found: NDArray[Any] = self.epochs * ((self.batches - 1) * -(-self.batch_size // width) + -(-last // width))
+        return found
+
+    def each(self, alone: StepCost) -> NDArray[Any]:
+        """What every job costs that runs alone."""
+        found: NDArray[Any] = self.epochs * (self.batches * alone.of(0) + self.examples * alone.example)
+        return found
+
+    def cost(self, alone: StepCost) -> float:
+        """Return the mean of it."""
+        return float(self.each(alone).mean())
+
+
+@dataclass(frozen=True)
+class LaneShape:
+    """So many lanes, for pieces of one width; jobs with batches of ``limit`` examples or more run alone.
+
+    ``share`` is what a round then costs, as a part of one job after another.
+    """
+
+    lanes: int
+    width: int
+    limit: int | None
+    share: float
+
+
+def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: int) -> DrawnJobs:
+    """Return rounds of so many jobs, of clients of these sizes with batch sizes and epochs of ``settings``.
+
+    >>> draw_jobs(np.array([20, 20]), [(8, 1)], jobs=3).ticks(8).tolist()[0]
+    [3, 3, 3]
+    """
+    draw, shape = np.random.default_rng(0), (ROUNDS, min(jobs, MOST))
+    examples = sizes[sizes > 0][draw.integers(np.count_nonzero(sizes > 0), size=shape)]
+    batch_size, epochs = np.array(settings)[draw.integers(len(settings), size=shape)].transpose(2, 0, 1)
+    return DrawnJobs(examples, np.minimum(batch_size, examples), epochs)
+
+
+def choose_shape(
+    jobs: DrawnJobs, alone: StepCost, tick: StepCost, most: Callable[[int], int], widest: int | None, all_in_lanes: bool
+) -> LaneShape:
+    """Return the shape that costs least, with a limit of zero where all jobs had better run alone.
+
+    A step costs ``alone``, a tick of lanes ``tick``. ``most`` returns how many lanes of a width fit into memory. Where
+    all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves none to run alone.
+
+    >>> jobs = draw_jobs(np.array([64]), [(8, 1), (64, 1)], jobs=8)
+    >>> shape = choose_shape(jobs, StepCost(9.0, 0.0, 1.0), StepCost(9.0, 0.0, 2.0), lambda width: 99, None, False)
+    >>> shape.width, shape.limit
+    (8, 64)
+    """
+    single = jobs.each(alone)
+    limits = [None] if all_in_lanes else [None, *np.unique(jobs.batch_size).tolist()[1:]]
+    several = int(jobs.batch_size.shape[1])
+    found = LaneShape(1, 1, 0, np.inf if all_in_lanes else 1 - LEAST_GAIN)
+    for limit in limits:
+        inside = np.ones_like(single, dtype=bool) if limit is None else jobs.batch_size < limit
+        rest = float(single[~inside].sum())
+        for width in WIDTHS if widest is None else (widest,):
+            ticks = np.where(inside, jobs.ticks(width), 0)
+            for lanes in _numbers(min(several, most(width))):
+                longest = np.maximum(np.ceil(ticks.sum(1) / lanes), ticks.max(1))
+                share = float((longest.sum() * tick.of(width, lanes) + rest) / single.sum())
+                if share < found.share:
+                    found = LaneShape(lanes, width, limit, share)
+    return found
+
+
+def _numbers(most: int) -> list[int]:
+    """Return numbers of lanes to try: those that share a round evenly, and others between.
+
+    >>> _numbers(10)
+    [1, 2, 3, 4, 5, 6, 8, 10]
+    """
+    even = {-(-most // parts) for parts in range(1, 9)}
+    return sorted({number for number in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if number <= most} | even)
