@@ -51,6 +51,11 @@ def _parts(search: Search) -> list[str]:
 
 def _point(search: Search, arm: Arm) -> dict[str, Any]:
     pairs = list(zip(_parts(search), arm.clients if search.per_client else [arm.client], strict=True))
+    if lacking := [name for _, config in pairs for name in search.client_names if name not in config]:
+        raise ValueError(
+            f"arm {arm.index} has no value of {', '.join(lacking)}, which {type(search).__name__} learns from: it "
+            "comes from a checkpoint of another search. Resume with that search, or start anew."
+        )
     client = {f"{prefix}{name}": config[name] for prefix, config in pairs for name in search.client_names}
     return {f"server/{name}": arm.server[name] for name in search.server_names} | client
 

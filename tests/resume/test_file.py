@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fedhpo import (
+    BayesianSearch,
     Choice,
     FederatedLoop,
     FedEx,
@@ -131,6 +132,15 @@ def test_going_on_all_the_same_ends_where_states_differ(
 ) -> None:
     with nullcontext() if message is None else pytest.raises(ValueError, match=message):
         fit(3, *callbacks, path=saved, on_difference="warn", **options)
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint belongs to another run")
+def test_a_search_that_learns_does_not_go_on_with_the_arms_of_another(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space = SearchSpace(client={"lr": Float(0.1, 0.2)})
+    fit(5, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), retrain=1)
+    with pytest.raises(ValueError, match="arm 0 has no value of lr, which BayesianSearch learns from: it comes from"):
+        fit(12, BayesianSearch(space, budget=12, max_rounds=4), path=tmp_path / "epoch=1.ckpt", on_difference="warn")
 
 
 @pytest.mark.filterwarnings("ignore:the checkpoint belongs to another run")
