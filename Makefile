@@ -7,6 +7,7 @@ VENV := .venv
 OLDEST := .venv-oldest
 THIRDPARTY := .venv-thirdparty
 WORKERS ?= 2
+OLDEST_TESTS ?= tests/lightning tests/resume tests/modules tests/tracking tests/test_imports.py
 ARGS ?=
 
 BIN = $(VENV)/bin
@@ -16,7 +17,7 @@ SETUP_FILES = pyproject.toml constraints.txt
 TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
 PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo docs test test-all test-oldest test-thirdparty lint types coverage format benchmark guard clean help
+.PHONY: demo docs test test-all test-oldest test-resume test-thirdparty lint types coverage format benchmark guard clean help
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -24,7 +25,8 @@ help:
 	@echo "make demo         tune a small model on generated data, and make a report of it"
 	@echo "make test         run the test suite without the slow tests"
 	@echo "make test-all     run the test suite with the slow tests"
-	@echo "make test-oldest  run the test suite on the oldest supported Lightning"
+	@echo "make test-oldest  run the tests that meet Lightning on the oldest supported one"
+	@echo "make test-resume  run the slow tests of killed and resumed runs"
 	@echo "make test-thirdparty  train LightningModules of other packages, in an environment of their own"
 	@echo "make coverage     run the test suite and fail below 90 % coverage"
 	@echo "make lint         check style; make format: put it right"
@@ -68,8 +70,12 @@ benchmark: $(VENV)/.installed-dev
 guard: $(VENV)/.installed-dev
 	$(TEST_ENV) $(BIN)/python -m benchmarks.guard $(ARGS)
 
+# What meets Lightning; OLDEST_TESTS=tests takes the whole suite.
 test-oldest: $(OLDEST)/.installed
-	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(OLDEST_TESTS) $(ARGS)
+
+test-resume: $(VENV)/.installed-dev
+	$(PYTEST) -m slow tests/resume $(ARGS)
 
 test-thirdparty: $(THIRDPARTY)/.installed
 	$(TEST_ENV) $(THIRDPARTY)/bin/python -m pytest -n $(WORKERS) -m thirdparty tests/modules/test_third_party.py $(ARGS)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_fedhpo.arms.arm import Arm, ServerMethod
 from lightning_fedhpo.client.module_state import ModuleState
-from lightning_fedhpo.client.training import Around, Done, LocalTraining
+from lightning_fedhpo.client.training import Around, Done, LocalTraining, batches_of
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.types import Config
 
@@ -24,11 +24,16 @@ Added = Callable[[], Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class Limits:
-    """The Trainer's limits on a client's batches, and how many steps a comparison takes."""
+    """What bounds a client's batches: the Trainer's limits, the data's ``drop_last``, the steps of a comparison."""
 
     train: int | float = 1.0
     val: int | float = 1.0
     steps: int | None = None
+    drop_last: bool = False
+
+    def batches(self, examples: int, batch_size: int) -> int:
+        """Return how many batches of so many examples a client's epoch has."""
+        return batches_of(int(examples), batch_size, self.drop_last, self.train)
 
 
 @dataclass

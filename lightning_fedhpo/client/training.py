@@ -77,7 +77,6 @@ class LocalTraining:
         self.trainer, self.module = trainer, module
         self.recorder = StepLog([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
-        self.drop_last = data.drop_last
         self.channels_inside = False
         self._sums_rates = sums_rates
         self._hooks = private.ModuleHooks(trainer, module)
@@ -113,8 +112,8 @@ class LocalTraining:
         examples: Examples,
         epochs: int,
         batch_size: int,
+        batches: int,
         generator: torch.Generator,
-        limit: int | float = 1.0,
         max_steps: int | None = None,
         first: int = 0,
         val: Examples | None = None,
@@ -122,7 +121,7 @@ class LocalTraining:
         around: Around | None = None,
         after_epoch: Callable[[int], None] | None = None,
     ) -> Done:
-        """Train for some epochs; :attr:`recorder` has what the module logged.
+        """Train for some epochs of so many batches; :attr:`recorder` has what the module logged.
 
         From the epoch ``first`` on, learning rates are summed up. ``val`` is for a schedule that watches the client's
         validation. ``around`` is called in place of every step, ``after_epoch`` with the number of every epoch that
@@ -132,7 +131,6 @@ class LocalTraining:
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
         step = self._step if around is None else partial(around, self._step)
         length = len(examples)
-        count = batches_of(length, batch_size, self.drop_last, limit)
         steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
         self._validations = 0
         groups = [group for one in trainer.optimizers for group in one.param_groups] if self._sums_rates else []
@@ -141,12 +139,12 @@ class LocalTraining:
         recorder.begin("training")
         with (
             hooks.logging_to(recorder, "training_step"),
-            private.local_progress(self.trainer, count) as progress,
+            private.local_progress(self.trainer, batches) as progress,
         ):
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
                 order = torch.randperm(length, generator=generator)
-                for number, batch in enumerate(examples.batches(order, batch_size, count)):
+                for number, batch in enumerate(examples.batches(order, batch_size, batches)):
                     recorder.batch_size = size = min(batch_size, length - number * batch_size)
                     if transfer is not None:
                         batch = transfer(batch)
@@ -164,7 +162,7 @@ class LocalTraining:
                     steps += 1
                     seen += size
                     if schedulers is not None:
-                        schedulers.after_step(number, number + 1 == count, recorder)
+                        schedulers.after_step(number, number + 1 == batches, recorder)
                     if steps == max_steps or trainer.should_stop is not stopping:
                         break
                 hooks.call("on_train_epoch_end")

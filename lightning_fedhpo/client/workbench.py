@@ -94,7 +94,7 @@ class Workbench:
         self.state.begin()
         with seeding.preserved():
             self.begin_client(self.untrained_arm(), client, {})
-            self.train(self.data, client, 0, epochs=1, limits=Limits(steps=1))
+            self.train(self.data, client, 0, epochs=1, limits=replace(self.limits, train=1.0, val=1.0, steps=1))
 
     @contextmanager
     def rewound(self) -> Iterator[None]:
@@ -238,12 +238,13 @@ class Workbench:
                 if after_epoch is not None:
                     after_epoch(epoch)
 
+            examples = data.examples(client, "train")
             return self.local.train(
-                data.examples(client, "train"),
+                examples,
                 first + (epochs or settings.epochs),
                 settings.batch_size,
+                limits.batches(len(examples), settings.batch_size),
                 self._generator.manual_seed(draw),
-                limits.train,
                 limits.steps,
                 first,
                 val=data.examples(client, "val") if self.local.watches_validation else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -102,7 +103,9 @@ def _finite_loss(bench: Workbench, arm: Arm, job: Job, monitor: str | None) -> t
                     group["lr"] = 0.0
         size, draw = bench.binding.settings.batch_size, torch.Generator().manual_seed(0)
         steps = 1 if local.trainer.lr_scheduler_configs else None  # a schedule sets another rate after the first step
-        local.train(bench.data.examples(job.client, "train"), 1, size, draw, max_steps=steps)
+        examples = bench.data.examples(job.client, "train")
+        batches = replace(bench.limits, train=1.0).batches(len(examples), size)
+        local.train(examples, 1, size, batches, draw, max_steps=steps)
         local.recorder.finish()
         finite = all_finite(bench.state.weights)
         if finite and monitor is not None and len(val):

@@ -12,9 +12,8 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.binding.binding import Binding
-from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, Limits
 from lightning_fedhpo.client.server_validation import ServerValidation
-from lightning_fedhpo.client.training import batches_of
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run import identity
 from lightning_fedhpo.run.options import LoopOptions
@@ -119,6 +118,11 @@ class RunParts:
 
     # ------------------------------------------------------------------ how long jobs are
 
+    @property
+    def limits(self) -> Limits:
+        """What bounds a client's batches."""
+        return Limits(*private.limits(self.trainer), drop_last=self.data.drop_last)
+
     def epochs(self, job: Job) -> int:
         """Return the local epochs of a job."""
         own = {"epochs": self.options.epochs, **self.algorithm.client, **job.config}
@@ -142,4 +146,4 @@ class RunParts:
 
     def batches(self, examples: int, batch_size: int) -> int:
         """Return the batches of an epoch on so many examples."""
-        return batches_of(int(examples), batch_size, self.data.drop_last, private.limits(self.trainer)[0])
+        return self.limits.batches(examples, batch_size)

@@ -10,7 +10,6 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import all_finite, is_cache, named_state, slot
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.setup.checks import check_logged
@@ -78,7 +77,7 @@ class DryRun:
         seeding.seed_user_code(seeding.key(self._seed, seeding.USER))
         steps = TRIAL_STEPS * local.trainer.accumulate_grad_batches
         # An epoch ends with a step of the optimizer, however few batches were accumulated.
-        short = TRIAL_STEPS, Limits(steps=steps)
+        short = TRIAL_STEPS, replace(bench.limits, train=1.0, val=1.0, steps=steps)
         epochs, limits = (self._longest, replace(bench.limits, val=1.0)) if full else short
         try:
             scores: dict[str, float] = {}

@@ -14,12 +14,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
-from lightning_fedhpo.client.local_run import Limits
 from lightning_fedhpo.client.module_state import lazy_parameters, module_state, named_state
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.client.workbench import Workbench
@@ -49,7 +47,6 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
     optimizers.rewind()
     hook = after_backward if algorithm.changes_gradient else None  # the bare loop has no hooks
     local = LocalTraining(parts.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
-    limits = Limits(*private.limits(parts.trainer))
     if lazy_parameters(module):
         _build_lazy(local, data, _trial_clients(data, parts.monitor)[0], options.seed)
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
@@ -64,7 +61,7 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
     algorithm.check_training(parts.trainer.optimizers, tuning.names, epochs)
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, algorithm.local, untrained, options.seed)
-    bench = Workbench(local, state, binding, data, algorithm, limits, parts.monitor, options.on_error)
+    bench = Workbench(local, state, binding, data, algorithm, parts.limits, parts.monitor, options.on_error)
     return bench
 
 

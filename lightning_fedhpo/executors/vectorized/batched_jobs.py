@@ -19,7 +19,7 @@ from torch.fx import Graph
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.client.training import Done, batches_of
+from lightning_fedhpo.client.training import Done
 from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
 from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, in_turn, plan_lanes
@@ -259,8 +259,7 @@ class BatchedJobs:
 
     def _work(self, job: Job, setting: JobSettings, context: RoundContext) -> Work:
         owned = self.bench.data.rows(job.client, "train")
-        drop_last, limit = self.bench.data.drop_last, self.bench.limits.train
-        batches = batches_of(len(owned), setting.batch_size, drop_last, limit)
+        batches = self.bench.limits.batches(len(owned), setting.batch_size)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
         return Work(owned, setting.batch_size, setting.epochs, batches, draw)
 
