@@ -137,7 +137,8 @@ def sweep(root: Path, needed: set[str]) -> None:
     """Delete all files of states below a run's folder but those that are needed, such as what a kill has left."""
     for path in list((root / SUBFOLDER).glob("*/*")):
         if path.suffix in (".pt", ".tmp") and path.relative_to(root).as_posix() not in needed:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the run is over and well: what cannot be deleted stays
+                path.unlink()
     for folder in (*(root / SUBFOLDER).glob("*"), root / SUBFOLDER):
         with suppress(OSError):  # it is not empty
             folder.rmdir()
