@@ -162,11 +162,11 @@ def as_array(values: Iterable[Any]) -> NDArray[Any]:
         return values.detach().cpu().numpy()
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values
-    values = values.tolist() if isinstance(values, np.ndarray) else values
-    plain = [value.item() if isinstance(value, (Tensor, np.generic)) else value for value in values]
+    given = values.tolist() if isinstance(values, np.ndarray) else list(values)
     try:
+        plain = [value.item() if isinstance(value, (Tensor, np.generic)) else value for value in given]
         array = np.asarray(plain)
         mixed = array.dtype.kind in "US" and not all(isinstance(value, str | bytes) for value in plain)
         return np.asarray(plain, dtype=object) if mixed else array  # 1 and "1" are not the same
-    except ValueError:  # ragged: the caller says what it needed instead
-        return np.asarray([None] * len(plain), dtype=object)
+    except (ValueError, RuntimeError):  # ragged, or of several numbers: the caller says what it needed instead
+        return np.full(len(given), None, dtype=object)

@@ -52,14 +52,16 @@ def rows_of(data: Frame, targets: object, features: Sequence[str] | None, others
     if len(set(names)) < len(names) or names != list(frame.columns):
         raise ValueError(f"the columns of a table must be texts that differ, got {shown(list(frame.columns))}.")
     label = _label(names, targets)
+    features = None if features is None else list(features)
     for name in [*(features or ()), *others]:
         if name not in names:
             rule = f"`features`, `partition` and `split` must name columns of the table, got {name!r}"
             raise ValueError(f"{rule}; it has {shown(names)}.{did_you_mean(name, [*names, 'temporal'])}")
     beside = {label, CLIENT, *others}
-    used = [name for name in names if name not in beside] if features is None else list(features)
-    if not used or label in used:
-        raise ValueError(f"`features` must be columns beside the label {label!r}, got {used}: the table has {names}.")
+    used = [name for name in names if name not in beside] if features is None else features
+    if not used or label in used or len(set(used)) < len(used):
+        rule = f"`features` must be columns that differ, and not the label {label!r}, got {shown(used)}"
+        raise ValueError(f"{rule}: the table has {shown(names)}.")
     _check_numbers(frame, used, "features", "name those that do in `features`, or encode it, as by pandas.get_dummies")
     _check_numbers(frame, [label], "the label", f"encode it, as by table[{label!r}].astype('category').cat.codes")
     x = torch.from_numpy(np.require(frame[used].to_numpy(dtype=np.float32), requirements=["C", "W"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -46,9 +47,9 @@ def image_folders(
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {shown(channels)}.")
     root = Path(path)
-    tops = sorted(one.name for one in root.iterdir() if one.is_dir()) if root.is_dir() else []
-    splits = tops if "train" in tops and set(tops) <= set(SPLIT_NAMES) else [""]
-    found = {split or "train": _images(root / split) for split in splits}
+    tops = sorted(one.name for one in root.iterdir() if one.is_dir()) if os.path.isdir(path) else None
+    splits = tops if tops and "train" in tops and set(tops) <= set(SPLIT_NAMES) else [""]
+    found = {split or "train": [] if tops is None else _images(root / split) for split in splits}
     depths = {len(file.relative_to(root).parts) - (splits != [""]) for files in found.values() for file in files}
     if not depths or depths - {2, 3} or len(depths) > 1:
         rule = f"`path` must hold images as <client>/<class>/<name>{EXTENSIONS[0]}, or <class>/<name>{EXTENSIONS[0]}"

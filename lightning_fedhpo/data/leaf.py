@@ -7,6 +7,7 @@ inputs ``x`` and the labels ``y``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -47,7 +48,9 @@ def leaf(
     """
     check_kinds(leaf, locals())
     folder = Path(path)
-    folders = {"train": folder / "train", "test": folder / "test"} if (folder / "train").is_dir() else {"train": folder}
+    folders = (
+        {"train": folder / "train", "test": folder / "test"} if os.path.isdir(folder / "train") else {"train": folder}
+    )
     sources = {}
     for split, where in folders.items():
         users = [one for file in sorted(where.glob("*.json")) for one in _users(file, inputs, labels)]
@@ -82,7 +85,11 @@ def _users(
 
 
 def _numbers(values: list[Any], convert: Callable[[Any], Any] | None, name: str, where: str) -> NDArray[Any]:
-    given = values if convert is None else [convert(value) for value in values]
+    try:
+        given = values if convert is None else [convert(value) for value in values]
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{where}: `{name}` must make numbers of each value, it ends in {what}.") from error
     try:
         array = np.asarray([one.numpy() if isinstance(one, torch.Tensor) else one for one in given])
     except ValueError:  # of several lengths

@@ -1,5 +1,6 @@
 """Every option of every group composes into a run and makes the object it names: a new file is tested by existing."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
 from lightning_fedhpo.searches import Search
 from tests.data.image_sets import write_batches, write_idx, write_writers
-from tests.data.test_file_sources import own, write_images, write_users
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
@@ -37,20 +37,30 @@ def images(folder: Path) -> str:
 
 def owned(folder: Path) -> str:
     """Write a table of two clients."""
+    pytest.importorskip("pandas")
     rows = [f"{number % 2},{number},{number % 3}" for number in range(40)]
     (folder / "rows.csv").write_text("\n".join(["client,x,label", *rows]))
     return str(folder / "rows.csv")
 
 
 def users(folder: Path) -> str:
-    return str(write_users(folder / "users" / "all.json", {"ann": own("anna", 0, 20), "bob": own("bob", 0, 20)}))
+    """Write two users of LEAF's."""
+    data = {name: {"x": [[0.5, 1.0]] * 10, "y": [0, 1] * 5} for name in ("ann", "bob")}
+    (folder / "users.json").write_text(json.dumps({"users": list(data), "user_data": data}))
+    return str(folder)
 
 
-MAKERS = {
-    "data=table": owned,
-    "data=leaf": users,
-    "data=image_folders": lambda folder: str(write_images(folder / "images")),
-}
+def photographs(folder: Path) -> str:
+    """Write images of two clients."""
+    image = pytest.importorskip("PIL.Image")
+    for number in range(40):
+        file = folder / f"images/client {number % 2}/class {number % 4 // 2}/{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (8, 8)).save(file)
+    return str(folder / "images")
+
+
+MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs}
 
 
 def options(group: str) -> list[str]:
@@ -126,7 +136,7 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
         cfg.data.path = images(tmp_path)
     if option == "data=cifar10":
         cfg.data.path = str(write_batches(tmp_path))
-    if option in ("data=table", "data=leaf", "data=image_folders"):
+    if option in MAKERS:
         cfg.data.path = MAKERS[option](tmp_path)
     if option == "tuner=replay":
         cfg.tuner.trajectory = str(tmp_path / "trajectory.json")

@@ -135,7 +135,12 @@ def first_batch(data: Any) -> Any:
             ),
             r"must be alike, 'u' has inputs of shape \(1,\), 'v' has inputs of shape \(2,\)",
         ),
+        (
+            lambda path: leaf(write_users(path / "a.json", {"u": {"x": ["a"], "y": [1]}}), inputs=ord, labels=len),
+            "`labels` must",
+        ),
         (lambda path: image_folders(path), "has no image"),
+        (lambda path: image_folders("a" * 999), "has no image"),
         (lambda path: image_folders(write_images(path, ("a/b",))), "has images below 3 levels of folders"),
         (lambda path: image_folders(write_images(path) / "art"), "`partition` says who owns .* got None"),
         (

@@ -173,6 +173,11 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData(FRAME.drop(columns="label")), "a table's label is in the column that `targets` names"),
         (lambda: FederatedData(FRAME.drop(columns="client")), "`partition` says who .* got None; none is needed for"),
         (lambda: FederatedData({"train": FRAME, "test": FRAME.drop(columns="a")}), "must name columns .*got 'a'"),
+        (lambda: FederatedData(FRAME, features=["a", "a"]), r"must be columns that differ, .* got \['a', 'a'\]"),
+        (
+            lambda: FederatedData((X, Y), Natural([X, Y])),
+            "one value per example, 120 in the train set, got object of shape",
+        ),
         (lambda: FederatedData(FRAME[:0]), "the training set has no examples"),
         (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), "must be texts that differ"),
         (lambda: FederatedData((X, Y), Iid(3), features=["a"]), "`features` are columns of a DataFrame, got a tuple"),
