@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
+from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli.errors import in_settings
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
@@ -54,7 +55,7 @@ class RunFolder(HydraCallback):
 
 def build(cfg: DictConfig, key: str, **more: Any) -> Any:
     """Build the object of a section; ``more`` are arguments that are objects already. Errors begin with the section."""
-    section = cfg[key]
+    section = OmegaConf.select(cfg, key)
     if not OmegaConf.is_dict(section) or "_target_" not in section:
         raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
     try:
@@ -89,12 +90,27 @@ def _searching(cfg: DictConfig, wrong: WrongSettings) -> list[Any]:
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
     """Return the configured callbacks, those that save checkpoints, and a check of the final test's clients."""
-    made: list[Callback] = [build(cfg.callbacks, name) for name in cfg.callbacks or ()]
+    if cfg.callbacks is not None and not OmegaConf.is_dict(cfg.callbacks):
+        raise ValueError(f"`callbacks` must be a section of sections, each with a `_target_`, got {cfg.callbacks!r}.")
+    made: list[Callback] = [build(cfg, f"callbacks.{name}") for name in cfg.callbacks or ()]
     if cfg.checkpoint is not None:
         on_interrupt = InterruptCheckpoint(fed, checkpoint_folder(cfg, folder))  # checks the folder first
-        made += [build(cfg, name) for name in ("checkpoint", "last_checkpoint") if cfg[name] is not None]
+        for name in ("checkpoint", "last_checkpoint"):
+            if cfg[name] is not None:
+                _check_checkpoint(cfg, name)
+                made.append(build(cfg, name))
         made.append(on_interrupt)
     return [*made, EvaluationCheck(tested_clients(cfg), "evaluate.clients")]
+
+
+def _check_checkpoint(cfg: DictConfig, name: str) -> None:
+    """Refuse settings that Lightning stumbles over when it saves."""
+    for key in ("filename", "monitor"):
+        value = OmegaConf.select(cfg, f"{name}.{key}")
+        if value is not None and (not isinstance(value, str) or not value):
+            raise TypeError(f"`{name}.{key}` must be a text or null, got {value!r}.")
+    if (rounds := OmegaConf.select(cfg, f"{name}.every_n_epochs")) is not None:
+        whole(f"{name}.every_n_epochs", rounds, low=0)
 
 
 def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:
@@ -108,6 +124,8 @@ def tested_clients(cfg: DictConfig) -> Any:
     """Return the clients of the final test: None for all, a number of them, or a list of ids."""
     if not OmegaConf.is_dict(cfg.evaluate):
         raise ValueError(f"`evaluate` must be a section with `clients`, got {cfg.evaluate!r}.")
+    if others := [str(name) for name in cfg.evaluate if name != "clients"]:
+        raise ValueError(f"`evaluate` has only `clients`, got {', '.join(others)}, too.")
     clients = cfg.evaluate.clients
     return OmegaConf.to_object(clients) if OmegaConf.is_config(clients) else clients
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import hydra
 import lightning
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Sweep
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from lightning.pytorch.loggers import Logger
@@ -38,6 +39,7 @@ from lightning_fedhpo.cli.resume import (
     from_newest,
     how_to_resume,
     tidy_states,
+    value_of,
 )
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.files.folders import make_folder, path_of
@@ -54,7 +56,12 @@ from lightning_fedhpo.setup.trainer_checks import check_trainer
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
 
-GROUPS = ("algorithm", "data", "executor", "logger", "model", "search", "space", "trainer", "tuner")
+GROUPS = {"algorithm", "clients", "data", "devices", "executor", "logger", "model", "noise"} | {
+    "search",
+    "space",
+    "trainer",
+    "tuner",
+}
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
@@ -206,9 +213,10 @@ def main() -> None:
         sys.exit(1)
     sys.path.insert(0, os.getcwd())
     for argument in sys.argv[1:]:
-        group, _, value = argument.partition("=")
-        if group in GROUPS and (value == "null" or value.isdigit()):  # Hydra would show a traceback
-            rule = f"`{group}` must be the name of an option, got {value}"
+        group, _, text = argument.partition("=")
+        chosen = value_of(argument) if group in GROUPS and text else "nothing"
+        if not chosen or not isinstance(chosen, str | list | dict | Sweep):
+            rule = f"`{group}` must be the name of an option, got {text}"  # Hydra would show a traceback
             print(f"fedhpo: {rule}: `fedhpo --help` lists them, none among them where it can be.", file=sys.stderr)
             sys.exit(1)
     run()

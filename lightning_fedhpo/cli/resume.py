@@ -49,7 +49,7 @@ def complete(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     hydra = recorded(record)
     begun = arguments_of(hydra)
-    if _value(given.get("trust", "trust=false")) is not True:
+    if value_of(given.get("trust", "trust=false")) is not True:
         began = OmegaConf.to_container(hydra.runtime, resolve=False)  # an interpolation could name the present folder
         check_trusted(folder, str(began["cwd"]), begun)  # type: ignore[index,call-overload]  # a section
     paths = {name: quoted(Path(value).absolute()) for name in given if (value := _path(given, name))}
@@ -67,7 +67,7 @@ def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
     if "ckpt_path" in given and not several:
         checkpoint = _path(given, "ckpt_path")
         folder = run_of(Path(checkpoint)) if checkpoint else None
-    elif _value(given.get("resume", "resume=false")) is True:
+    elif value_of(given.get("resume", "resume=false")) is True:
         name = "hydra.sweep.dir" if several else "hydra.run.dir"
         chosen = _path(given, name)
         folder = Path(chosen).absolute() if chosen else None
@@ -121,11 +121,12 @@ def quoted(path: Path) -> str:
 
 
 def _path(given: Mapping[str, str], name: str) -> str | None:
-    value = _value(given[name]) if name in given and name in {"ckpt_path", *_FOLDERS} else None
+    value = value_of(given[name]) if name in given and name in {"ckpt_path", *_FOLDERS} else None
     return value if isinstance(value, str) and value and "://" not in value else None
 
 
-def _value(override: str) -> Any:
+def value_of(override: str) -> Any:
+    """Return an override's value; None if it cannot be parsed."""
     try:
         return OverridesParser.create().parse_override(override).value()
     except HydraException:  # Hydra says so when it comes to it

@@ -60,9 +60,9 @@ class WrongSettings:
             self.errors.append(error)
         if self.errors == [error] or not self.errors:
             return
-        if len(self.errors) == 1:
-            raise self.errors[0]
         texts = dict.fromkeys(map(str, self.errors))
+        if len(texts) == 1:
+            raise self.errors[0]
         fits = all(isinstance(one, MisconfigurationException) for one in self.errors)
         raise (MisconfigurationException if fits else ValueError)(
             f"{len(texts)} settings are wrong:" + "".join("\n- " + text.replace("\n", "\n  ") for text in texts)
