@@ -31,7 +31,8 @@ Sums: TypeAlias = NDArray[np.float64]
 
 def check_bins(bins: int) -> None:
     """Refuse a number of bins that is not a power of two."""
-    if whole("bins", bins, high=HASHES).bit_count() != 1:
+    bins = whole("bins", bins, high=HASHES)
+    if bins.bit_count() != 1:
         raise ValueError(f"`bins` must be a power of two, got {bins}: take {1 << bins.bit_length()}.")
 
 
@@ -154,7 +155,7 @@ class BagOfNGrams(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sci
 
     def _check(self) -> None:
         check_kinds(BagOfNGrams, self.get_params())
-        whole("n", self.n)
+        whole("n", self.n, high=20)
         number("smoothing", self.smoothing, above=0)
         check_bins(self.bins)
         if isinstance(self.tokenizer, str) and self.tokenizer not in TOKENIZERS:

@@ -41,7 +41,7 @@ def fourier_maps(count: int, components: int = 256, seed: int = 0) -> list[Rando
     >>> [(one.kernel, one.preprocessing) for one in fourier_maps(2)]
     [('laplace', 'none'), ('laplace', 'none')]
     """
-    whole("components", components)
+    whole("components", components, high=10**6)
     return [RandomFourier(components, random_state=seed, **config) for config in _drawn(FOURIER, count, seed)]
 
 
@@ -56,5 +56,5 @@ def bag_maps(count: int, bins: int = 2**20, seed: int = 0) -> list[BagOfNGrams]:
 
 
 def _drawn(space: SearchSpace, count: int, seed: int) -> list[dict[str, Any]]:
-    draw = seeding.rng(seed, seeding.SPACE)
+    draw = seeding.rng(whole("seed", seed, 0, seeding.MOST_SEED), seeding.SPACE)
     return [space.sample(draw) for _ in range(whole("count", count, high=10**4))]

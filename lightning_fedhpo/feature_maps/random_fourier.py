@@ -59,7 +59,7 @@ class RandomFourier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def fit(self, X: Any, y: Any = None) -> RandomFourier:  # noqa: N803 - scikit-learn's name
         """Take the columns' scales from training examples, and draw the seed of W and b."""
         check_kinds(RandomFourier, {**self.get_params(), "random_state": 0})
-        whole("components", self.components)
+        whole("components", self.components, high=10**6)
         number("gamma", self.gamma, above=0)
         examples = validate_data(self, X, dtype=[np.float64, np.float32])
         self._n_features_out = self.components

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.arguments import check_kinds, number, shown, whole
 from lightning_fedhpo.feature_maps.map_search import MapSearch, rows
 
 Method = Literal["halving", "exponentiated", "random"]
@@ -148,7 +149,12 @@ class SharedFeatureMaps(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         check_consistent_length(examples, labels)
         check_kinds(SharedFeatureMaps, {"maps": self.maps, "method": self.method})
         number("validation", self.validation, above=0, below=1)
-        if not self.maps:
+        if self.estimator is not None and (
+            isinstance(self.estimator, type) or not hasattr(self.estimator, "get_params")
+        ):
+            raise TypeError(f"`estimator` must be a linear model of scikit-learn's, got {shown(self.estimator)}.")
+        whole("cache_bytes", self.cache_bytes, low=0, high=sys.maxsize)
+        if len(self.maps) == 0:
             raise ValueError("there must be at least one map, got none.")
         for place, one in enumerate(self.maps):
             if not hasattr(one, "transform"):

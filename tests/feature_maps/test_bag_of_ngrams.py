@@ -68,6 +68,8 @@ def test_a_corpus_and_its_parts_give_what_texts_give() -> None:
         ({}, LABELS[1:], "inconsistent numbers of samples: .5, 4."),
         ({}, [[label, 1] for label in LABELS], "y should be a 1d array"),
         ({"bins": 100}, LABELS, "power of two, got 100: take 128"),
+        ({"bins": np.int64(100)}, LABELS, "power of two, got 100: take 128"),
+        ({"n": 1000}, LABELS, "`n` must be at most 20, got 1000"),
         ({"tokenizer": "nltk"}, LABELS, "one of remove, split, words or a function"),
     ],
 )

@@ -143,12 +143,30 @@ def test_scores_that_are_all_nan_are_refused(method: Any) -> None:
         (MAPS, np.zeros(400), "at least two classes, got one"),
         (MAPS * 40, Y, "must not outnumber the training examples, got 360 maps and 320"),
         ([], Y, "at least one map"),
+        (np.array([]), Y, "at least one map"),
         ([*MAPS, np.sqrt], Y, "must be scikit-learn transformers, got <ufunc 'sqrt'> at 9: wrap a function"),
     ],
 )
 def test_bad_input_is_refused(maps: Any, labels: Any, rule: str) -> None:
     with pytest.raises((ValueError, TypeError), match=rule):
         SharedFeatureMaps(maps, estimator=RidgeClassifier()).fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"estimator": RidgeClassifier}, "`estimator` must be a linear model of scikit-learn's, got <class"),
+        ({"cache_bytes": None}, "`cache_bytes` must be a whole number, got None"),
+    ],
+)
+def test_bad_settings_are_refused(settings: Any, rule: str) -> None:
+    with pytest.raises(TypeError, match=rule):
+        SharedFeatureMaps(MAPS, **settings).fit(X, Y)
+
+
+def test_maps_are_drawn_by_a_seed_that_can_be_meant() -> None:
+    with pytest.raises(TypeError, match="`seed` must be a whole number, got None"):
+        fourier_maps(2, seed=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
