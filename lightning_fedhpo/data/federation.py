@@ -123,6 +123,8 @@ class FederatedData(DataModuleProxy):
         self._federation: Federation | None = None
         self._fingerprint: str | None = None
         if isinstance(dataset, LightningDataModule):
+            if features is not None:
+                raise TypeError("`features` are columns of a DataFrame, got a LightningDataModule: leave them out.")
             self._stand_in_for(dataset)
         else:
             sources = self._reader.sources(dataset, alone)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning import LightningDataModule
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from lightning_fedhpo.data import Dirichlet, FederatedData, Iid, Natural
-from lightning_fedhpo.testing import ToyModule, toy_tensors
+from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
 from tests.fits import fit
 
 pd = pytest.importorskip("pandas")
@@ -181,6 +182,8 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData(FRAME[:0]), "the training set has no examples"),
         (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), "must be texts that differ"),
         (lambda: FederatedData((X, Y), Iid(3), features=["a"]), "`features` are columns of a DataFrame, got a tuple"),
+        (lambda: FederatedData(toy_data(), Iid(3), features=["a"]), "is a FederatedData already"),
+        (lambda: FederatedData(LightningDataModule(), Iid(3), features=["a"]), "got a LightningDataModule: leave"),
         (lambda: FederatedData((X, Y), Natural(WHO), split=WHO), "mark each example with one of train.*'anna', 'bob'"),
         (lambda: FederatedData({"train": FRAME, "test": FRAME}, split=MARKS), "these data have train, test already"),
         (lambda: FederatedData({"train": FRAME, "unlabelled": FRAME}), r"got also \['unlabelled'\]: leave them out"),

@@ -198,7 +198,10 @@ def test_bad_arguments_are_refused(options: Any, rule: str) -> None:
     [
         (partial(fitted, limit_val_batches=0), "scores maps by the module's `validation_step`"),
         (partial(fitted, data=(TRAIN, [VALID, VALID]), module=None), "one validation loader, got 2"),
-        (partial(fitted, callbacks=[FederatedLoop()], data=toy_data()), "FeatureMapWeights: it chooses a map of one"),
+        (
+            partial(fitted, callbacks=[FederatedLoop(cohort=2)], data=toy_data()),
+            "FeatureMapWeights: it chooses a map of one",
+        ),
     ],
 )
 def test_runs_that_cannot_score_maps_are_refused(run: Any, rule: str) -> None:
