@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -47,12 +48,14 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
     listed = (
         not isinstance(dataset, str | bytes)
-        and hasattr(dataset, "__len__")
+        and length(dataset) >= 0
         and hasattr(dataset, "__getitem__")
         and not is_scalar(dataset)
     )
     if isinstance(dataset, Mapping) or not listed:
-        raise TypeError(f"`dataset` must be {KINDS}; got {type(dataset).__name__}.")
+        files = "; table, leaf and image_folders of lightning_fedhpo.data read files"
+        way_out = files if isinstance(dataset, str | PathLike) else ""
+        raise TypeError(f"`dataset` must be {KINDS}; got {type(dataset).__name__}{way_out}.")
     return dataset  # type: ignore[return-value]  # anything map-style serves, torch's own loader takes it too
 
 

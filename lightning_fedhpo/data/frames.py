@@ -49,8 +49,10 @@ def rows_of(data: Frame, targets: object, features: Sequence[str] | None, others
     """
     frame: Frame = data.to_pandas() if _converts(data) else data
     names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names) or names != list(frame.columns):
-        raise ValueError(f"the columns of a table must be texts that differ, got {shown(list(frame.columns))}.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"the columns of a table must have names that differ, got {shown(names)}.")
+    if names != list(frame.columns):  # numbers, where nobody has named them
+        frame = frame.set_axis(names, axis=1)
     label = _label(names, targets)
     features = None if features is None else list(features)
     for name in [*(features or ()), *others]:

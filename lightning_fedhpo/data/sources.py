@@ -53,8 +53,8 @@ class Reader:
                 names = sorted(data, key=list(SPLIT_NAMES).index)  # training first
                 return {SPLIT_NAMES[name]: self.dataset(data[name]) for name in names}
             return self._of_clients(data)
-        clients = isinstance(data, list) and data and not isinstance(data[0], Tensor | np.ndarray)
-        if clients and (alone or all(_is_dataset(one) for one in data)):
+        clients = isinstance(data, list | tuple) and data and not isinstance(data[0], Tensor | np.ndarray)
+        if clients and ((alone and isinstance(data, list)) or all(_is_dataset(one) for one in data)):
             return self._of_clients(dict(enumerate(data)))
         return {"train": self.dataset(data)}
 
@@ -147,7 +147,13 @@ def as_tensor(column: Tensor | NDArray[Any]) -> Tensor:
     (torch.float32, torch.int64)
     """
     if isinstance(column, Tensor):
+        if column.layout is not torch.strided:
+            raise TypeError(f"tensors of a data set must be dense, got {column.layout}: take its `to_dense()`.")
         return column
+    if np.ma.is_masked(column):
+        raise ValueError(
+            "arrays of a data set must have all values, got a masked array: fill it, or drop these examples."
+        )
     if column.dtype.kind not in "iufb":
         raise TypeError(f"arrays of a data set must be of numbers, got {column.dtype}: encode them as numbers.")
     if column.dtype.kind == "f":

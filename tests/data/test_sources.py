@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,10 @@ KINDS: dict[str, Callable[[], FederatedData]] = {
     "a table with a column `client`": lambda: FederatedData(FRAME),
     "owners as a column": lambda: FederatedData(FRAME, Natural(FRAME["client"]), features=COLUMNS),
     "numpy arrays": lambda: FederatedData((X.double().numpy(), Y.int().numpy()), Natural(WHO)),
+    "a table without names": lambda: FederatedData(
+        FRAME.set_axis([*range(6), "client", "label"], axis=1)[["client", *range(6), "label"]]
+    ),
+    "a tuple of data sets": lambda: FederatedData(tuple(TensorDataset(*own(name)) for name in NAMES)),
     "a dict of data sets": lambda: FederatedData({name: TensorDataset(*own(name)) for name in NAMES}),
     "a dict of tensors": lambda: FederatedData({name: own(name) for name in NAMES}),
     "a dict of arrays": lambda: FederatedData({name: own(name, X.numpy(), Y.numpy()) for name in NAMES}),
@@ -68,7 +73,10 @@ KINDS: dict[str, Callable[[], FederatedData]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_the_same_clients(kind: str) -> None:
     data = KINDS[kind]()
-    assert (data.clients, data.names.tolist()) == (3, [0, 1, 2] if kind.startswith(("a list", "Fl")) else NAMES)
+    assert (data.clients, data.names.tolist()) == (
+        3,
+        [0, 1, 2] if kind.startswith(("a list", "a tuple", "Fl")) else NAMES,
+    )
     for client, name in enumerate(NAMES):
         x, y = own(name)
         whole = [data.examples(client, split) for split in ("train", "val", "test")]
@@ -180,7 +188,7 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
             "one value per example, 120 in the train set, got object of shape",
         ),
         (lambda: FederatedData(FRAME[:0]), "the training set has no examples"),
-        (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), "must be texts that differ"),
+        (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), "must have names that differ"),
         (lambda: FederatedData((X, Y), Iid(3), features=["a"]), "`features` are columns of a DataFrame, got a tuple"),
         (lambda: FederatedData(toy_data(), Iid(3), features=["a"]), "is a FederatedData already"),
         (lambda: FederatedData(LightningDataModule(), Iid(3), features=["a"]), "got a LightningDataModule: leave"),
@@ -195,6 +203,12 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData({"a": (X, Y), 1: (X, Y)}), r"all texts or all whole numbers, got \['a', 1\]"),
         (lambda: FederatedData({"x": [1.0] * 9, "y": [0] * 9}, Iid(3)), "'x' has a list of float: .*tensors or arrays"),
         (lambda: FederatedData({}), "got no clients"),
+        (
+            lambda: FederatedData((X.to_sparse(), Y), Iid(3)),
+            r"must be dense, got torch.sparse_coo: take its `to_dense\(\)`",
+        ),
+        (lambda: FederatedData((np.ma.masked_equal(Y.numpy(), 1), Y), Iid(3)), "got a masked array: fill it"),
+        (lambda: FederatedData(Path("rows.csv"), Iid(3)), r"got \w+Path; table, leaf and image_folders .* read files"),
         (lambda: FederatedData((WHO, Y), Iid(3)), "arrays of a data set must be of numbers, got <U4"),
         (lambda: FederatedData((FRAME, Y), Iid(3)), r"must hold tensors or arrays, got \['DataFrame', 'Tensor'\]"),
         (lambda: FederatedData(5, Iid(3)), "must be a map-style data set .*, a DataFrame, .*Flower.*; got int"),
