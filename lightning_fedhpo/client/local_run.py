@@ -18,7 +18,7 @@ from lightning_fedhpo.types import Config
 
 LOCAL_EPOCHS = "local_epochs"
 """The client hyperparameter of algorithms with local parameters: so many epochs before the others move only these."""
-Added = Callable[[], Sequence[Tensor]]
+AddedGradient = Callable[[], Sequence[Tensor]]
 """Returns what is added to the gradients of the weights."""
 
 
@@ -99,7 +99,7 @@ class LocalRun:
         *,
         around: Around | None = None,
         after_epoch: Callable[[int], None] | None = None,
-        added: Added | None = None,
+        added: AddedGradient | None = None,
     ) -> None:
         """Train the module for the client's epochs; if called again, on the same batches in the same order.
 

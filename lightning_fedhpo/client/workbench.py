@@ -15,7 +15,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import LOCAL, Arm
 from lightning_fedhpo.binding.binding import Binding
-from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, Added, Limits, LocalRun, Method
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, AddedGradient, Limits, LocalRun, Method
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
 from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
@@ -50,7 +50,7 @@ class Workbench:
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
-        self._added: Added | None = None
+        self._added: AddedGradient | None = None
         self._still: Sequence[Tensor] = ()
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
         self._sparse = [parameter for layer in layers for parameter in layer.parameters()]
@@ -227,7 +227,7 @@ class Workbench:
             self._start = received
         first = int(settings.algorithm.get(LOCAL_EPOCHS, 0))
 
-        def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: Added | None) -> Done:
+        def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: AddedGradient | None) -> Done:
             self._added = added or self._adds
             self._still = self.state.weights if first else ()
             self.state.snapshot.reseed(draw)
@@ -261,7 +261,7 @@ class Workbench:
         return run
 
     @property
-    def _adds(self) -> Added | None:
+    def _adds(self) -> AddedGradient | None:
         """What the algorithm adds to gradients by :meth:`Algorithm.added_gradient`."""
         if not self.algorithm.adds_gradient:
             return None

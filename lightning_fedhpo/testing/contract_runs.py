@@ -119,14 +119,14 @@ def outcome(fed: FederatedLoop, module: ToyModule, trainer: Trainer) -> dict[str
     states = {callback.state_key: state for callback in trainer.callbacks if (state := callback.state_dict())}  # type: ignore[attr-defined]  # Trainer sets it
     result = fed.result
     return {
-        "the model": plain(module.state_dict()),
+        "the model": comparable(module.state_dict()),
         "history": repr(result.history.to_dict()),
         "jobs": repr(result.jobs.to_dict()),
         "ledger": result.ledger,
         "best": repr(result.best),
         "arms": repr(result.arms),
         "progress": (trainer.current_epoch, trainer.global_step),
-        "saved states": plain(states),
+        "saved states": comparable(states),
     }
 
 
@@ -142,20 +142,24 @@ def near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def plain(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Return nested containers as JSON holds them: tensors as bytes, and numbers in full, so that nan equals nan."""
     if isinstance(value, Tensor):
         return [str(value.dtype), list(value.shape), value.detach().cpu().contiguous().numpy().tobytes().hex()]
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): comparable(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [comparable(one) for one in value]
     return repr(value)
 
 
 def generators() -> dict[str, Any]:
     """Return the states of the global generators."""
-    return {"torch": plain(torch.get_rng_state()), "numpy": plain(np.random.get_state()), "Python": random.getstate()}
+    return {
+        "torch": comparable(torch.get_rng_state()),
+        "numpy": comparable(np.random.get_state()),
+        "Python": random.getstate(),
+    }
 
 
 class _Spoils(Callback):

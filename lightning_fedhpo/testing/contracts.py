@@ -67,7 +67,7 @@ def check_same_seed(make: Make, executor: Setting = SEQUENTIAL) -> None:
     differing = runs.differences(first, second)
     assert not differing, f"the same seed gave two runs that differ in {differing}"
     assert not moved, f"the run has drawn from the global generator of {moved}"
-    other = runs.plain(runs.run(make, executor, seed=1)[1].state_dict())
+    other = runs.comparable(runs.run(make, executor, seed=1)[1].state_dict())
     assert first["the model"] != other, "another seed gave the same model"
 
 
@@ -111,14 +111,14 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
     json.dumps(fed.result.best, allow_nan=False)
     with seeding.preserved():
         module = ToyModule(dropout=0.2)
-    start = runs.plain(module.state_dict())
+    start = runs.comparable(module.state_dict())
     try:
         runs.run_with_bad_examples(make, executor, range(CLIENTS), module=module)
     except DivergedError as error:
         assert "data is at fault" in str(error), f"something else is taken for the reason: {error}"
     else:
         raise AssertionError("a run that never trains did not end")
-    assert runs.plain(module.state_dict()) == start, "the model changed"
+    assert runs.comparable(module.state_dict()) == start, "the model changed"
 
 
 def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Setting = SEQUENTIAL) -> None:
@@ -239,7 +239,7 @@ def check_hyperparameters(
 
 
 def _models_and_scores(fed: FederatedLoop, module: ToyModule) -> list[Any]:
-    return [runs.plain(module.state_dict()), fed.result.history["score"]]
+    return [runs.comparable(module.state_dict()), fed.result.history["score"]]
 
 
 def _another(algorithm: Algorithm, side: Literal["client", "server"], name: str, value: Any) -> Any:

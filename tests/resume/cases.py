@@ -16,7 +16,9 @@ from lightning_fedhpo.algorithms import MAML, Ditto, FedAvg, FedDyn, FedOpt, Fed
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_tensors
-from lightning_fedhpo.testing.contract_runs import plain as plain  # the tests of this folder take it from here
+from lightning_fedhpo.testing.contract_runs import (
+    comparable as comparable,  # the tests of this folder take it from here
+)
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed
 from tests.fits import fit
 
@@ -189,18 +191,22 @@ def run(name: str, *extra: Any, rounds: int = 0, path: Any = None, **trainer: An
 
 
 def outcome(fed: FederatedLoop, trainer: Any, module: LightningModule) -> dict[str, Any]:
-    """Return all that a run ends with, as plain objects that compare bit for bit."""
+    """Return all that a run ends with, as comparable objects that compare bit for bit."""
     state = fed.state_dict()
     for arm in state["population"]["arms"]:
         arm["client_state"]["files"] = dict.fromkeys(arm["client_state"]["files"])  # each process draws their names
     return {
-        "module": plain(dict(module.state_dict())),
-        "state": plain(state),
-        "clients": [plain(dict(arm.client_state)) for arm in fed.arms],
+        "module": comparable(dict(module.state_dict())),
+        "state": comparable(state),
+        "clients": [comparable(dict(arm.client_state)) for arm in fed.arms],
         "history": repr(fed.result.history.to_dict()),
         "jobs": repr(fed.result.jobs.to_dict()),
         "ledger": fed.result.ledger,
         "best": repr(fed.result.best),
-        "tuner": plain(fed.tuner.state_dict()),
-        "progress": [trainer.current_epoch, trainer.global_step, plain(trainer.fit_loop.epoch_progress.state_dict())],
+        "tuner": comparable(fed.tuner.state_dict()),
+        "progress": [
+            trainer.current_epoch,
+            trainer.global_step,
+            comparable(trainer.fit_loop.epoch_progress.state_dict()),
+        ],
     }

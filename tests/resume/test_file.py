@@ -32,14 +32,14 @@ from lightning_fedhpo import (
 from lightning_fedhpo.data import FederatedData
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors
 from tests.fits import fit
-from tests.resume.cases import LIGHTNING_SAYS, plain
+from tests.resume.cases import LIGHTNING_SAYS, comparable
 
 pytestmark = LIGHTNING_SAYS
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of a plain run."""
+    """A checkpoint of a comparable run."""
     folder = tmp_path_factory.mktemp("saved")
     fit(1, ModelCheckpoint(folder, save_last=True))
     return folder / "last.ckpt"
@@ -48,11 +48,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def refused(path: Path, module: nn.Module, message: str) -> Iterator[None]:
     """See that a resume is refused, and that neither file nor module takes harm."""
-    before, weights = path.read_bytes(), plain(module.state_dict())
+    before, weights = path.read_bytes(), comparable(module.state_dict())
     with pytest.raises((ValueError, MisconfigurationException), match=message):
         yield
     assert path.read_bytes() == before
-    assert plain(module.state_dict()) == weights
+    assert comparable(module.state_dict()) == weights
     assert "on_load_checkpoint" not in vars(module)
 
 

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Fixed, Float, Iid, RandomSearch, SearchSpace
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.fits import fit
-from tests.resume.cases import LIGHTNING_SAYS, plain
+from tests.resume.cases import LIGHTNING_SAYS, comparable
 
 pytestmark = LIGHTNING_SAYS
 
@@ -85,7 +85,7 @@ def test_a_difference_goes_on_with_a_warning_where_that_is_wished(saved: Path) -
     with pytest.warns(UserWarning, match=r"(?s)another run:\n- optimizers.*lr: 0.1 there, 0.0 here.*all the same"):
         fed, module = _fit(2, path=saved, on_difference="warn", **KEPT, lr=0.0)
     assert fed.result.jobs["lr"] == [0.1] * 3 + [0.0] * 3
-    assert plain(module.state_dict()) == plain(before)
+    assert comparable(module.state_dict()) == comparable(before)
 
 
 def test_a_missing_state_of_the_tuner_is_no_state(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_saved_module_knows_what_was_found_and_goes_on(tmp_path: Path) -> No
         saved = Hyper.load_from_checkpoint(tmp_path / f"{name}.ckpt")
         assert any(arm["client"] == {**saved.hparams} for arm in fed.result.arms)
     resumed, _, again = fit(3, RandomSearch(space, 6, 3), module=saved, path=tmp_path / "half.ckpt")
-    assert plain(again.state_dict()) == plain(module.state_dict())
+    assert comparable(again.state_dict()) == comparable(module.state_dict())
     assert resumed.result.history.to_dict() == fed.result.history.to_dict()
     with pytest.raises(ValueError, match=r"ratios of groups.lr.1: 0.1 there, 0.2 here"):
         fit(3, RandomSearch(space, 6, 3), module=Hyper(share=0.2), path=tmp_path / "half.ckpt")
