@@ -19,7 +19,8 @@ NOT_TYPED = {
     "FederatedLoop": {"algorithm", "executor", "clients", "devices", "noise"},  # groups of their own
     "Trainer": {"callbacks", "logger", "enable_checkpointing"},  # `callbacks`, `logger`, `checkpoint=null`
     "ModelCheckpoint": {"train_time_interval"},  # an object
-    "FederatedData": {"dataset", "partition", "collate_fn", "targets"},  # what the functions for its data sets give
+    # What the functions for its data sets give.
+    "FederatedData": {"dataset", "partition", "collate_fn", "targets", "features"},
 }
 NEWER = {"enable_autolog_hparams", "model_registry", "save_on_exception"}
 """What the oldest supported Lightning does not have."""
@@ -33,6 +34,7 @@ CHOSEN = {
     "MLFlowLogger": {"experiment_name"},
     "synthetic_classification": {"clients", "features", "classes"},
     "synthetic_images": {"size"},
+    "image_folders": {"size"},
     "Dirichlet": {"min_size"},
     "Quantity": {"min_size"},
     "Natural": {"min_size", "below"},
