@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import Choice, FederatedData, FederatedLoop, Fixed, Float, Int, Natural, RandomSearch, SearchSpace
+from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.executors.vectorized import builder
+from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape
 from lightning_fedhpo.testing import ToyModule, toy_tensors
+from lightning_fedhpo.types import Job
 from tests.executors.toys import PLAIN, Net, agree, clients, executor_of, is_vectorized, run
 from tests.executors.vectorized.zoo import CASES, Drifting, tuned
 
@@ -27,9 +31,40 @@ def both(case: str, other: Vectorized) -> FederatedLoop:
     return results[1]
 
 
+def shaped(monkeypatch: pytest.MonkeyPatch, lanes: int, width: int, limit: int | None = None) -> None:
+    """Have lanes of this shape, whatever pays."""
+    monkeypatch.setattr(builder, "choose_shape", lambda *_: LaneShape(lanes, width, limit, share=0.5))
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_as_one_after_another(case: str) -> None:
+def test_the_same_as_one_after_another(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three lanes for more jobs, and pieces of five examples that fill no batch evenly."""
+    shaped(monkeypatch, 3, 5)
+    assert "3 lanes of 5 examples" in both(case, PLAIN).choice
+
+
+@pytest.mark.parametrize("case", ["rounds, scores before", "batch sizes", "adam"])
+def test_the_same_in_lanes_of_the_shape_that_pays(case: str) -> None:
     both(case, PLAIN)
+
+
+def test_jobs_with_large_batches_run_alone_in_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    shaped(monkeypatch, 2, 4, limit=8)
+    alone: list[int] = []
+    run_job = Workbench.run_job
+
+    def noted(bench: Workbench, job: Job, *rest: Any) -> Any:
+        alone.append(job.client)
+        return run_job(bench, job, *rest)
+
+    monkeypatch.setattr(Workbench, "run_job", noted)
+    space = tuned(batch_size=Choice([4, 8, 16]))
+    results = [run(way, Net(), space, cohort=8, epochs=2) for way in ("sequential", "auto")]
+    assert is_vectorized(results[1]) and "but for those with batches of 8 examples or more" in results[1].choice
+    agree(*results)
+    sizes = [(row["client"], min(row["batch_size"], row["train_examples"])) for row in results[1].result.jobs]
+    large = [client for client, size in sizes if size >= 8]
+    assert 0 < len(large) < 8 and alone[-len(large) :] == large
 
 
 def test_the_same_with_little_memory() -> None:
