@@ -109,7 +109,7 @@ def sgd(nesterov: bool) -> Update:
 def _summed(total: Tensor, keep: Any, gradient: Tensor, weight: Tensor) -> Tensor:
     """Add a gradient to a part of what there is, in place."""
     if isinstance(keep, Tensor):
-        return total.mul_(along(keep, weight)).add_(gradient)
+        return torch.addcmul(gradient, total, along(keep, weight), out=total)
     return torch.add(gradient, total, alpha=keep, out=total) if keep else gradient
 
 
