@@ -49,8 +49,6 @@ class BatchedJobs:
         self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
         self._val_width = 1
         self.limit: int | None = None
-        self._lanes: Lanes | None = None
-        self._kept = Rows([])
 
     @property
     def at_once(self) -> int:
@@ -65,10 +63,9 @@ class BatchedJobs:
         return kept + width * self.example_bytes
 
     def forget(self) -> None:
-        """Forget programs, tensors and values: the module, or the shape, has changed."""
+        """Forget programs and values: the module, or the shape, has changed."""
         self.programs.forget()
         self._settings.cache_clear()
-        self._lanes, self._kept = None, Rows([])
 
     def shape(self, lanes: int, width: int, limit: int | None = None) -> None:
         """Have so many lanes, and pieces of one width, from now on; batches of ``limit`` examples do not come here."""
@@ -109,7 +106,7 @@ class BatchedJobs:
         watched: Sequence[int] = (),
         early: dict[int, ClientResult] | None = None,
     ) -> list[ClientResult]:
-        """Return the results of jobs, in their order; their tensors hold until the next call.
+        """Return the results of jobs, in their order.
 
         For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
@@ -118,7 +115,7 @@ class BatchedJobs:
         scored = bench.monitor is not None
         settings = [self._setting(job, arms[job.arm]) for job in jobs]
         work = [self._work(job, setting, context) for job, setting in zip(jobs, settings, strict=True)]
-        lanes = self._lanes = self._lanes or Lanes(bench.state.weights, self.programs, self._dtype)
+        lanes = Lanes(bench.state.weights, self.programs, self._dtype)
         plan = self._planned(work)
         rows = self._rows_for(plan, lanes)
         before: dict[str, list[float]] = {}
@@ -147,10 +144,8 @@ class BatchedJobs:
         count, jobs = self.programs.lanes, len(plan.ends)
         if jobs <= count and (plan.ends == plan.ends[0]).all():
             return lanes.outcome
-        if len(self._kept) < jobs:
-            several = -(-jobs // count)
-            self._kept = Rows([tensor.repeat(several, *[1] * (tensor.dim() - 1)) for tensor in lanes.outcome.tensors])
-        return self._kept
+        total = -(-jobs // count) * count
+        return Rows([tensor.new_empty(total, *tensor.shape[1:]) for tensor in lanes.outcome.tensors])
 
     def _train(
         self,

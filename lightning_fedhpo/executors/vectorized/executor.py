@@ -67,8 +67,11 @@ class VectorizedExecutor(Executor):
                         self.threads = self.sequential.threads  # as in a run that is resumed from here
                         self.choice = f"jobs run one after another since round {context.round}: {first_line(error)}"
             for place, job in enumerate(wave):
-                yield (result := results.get(place) or self.bench.run_job(job, arms[job.arm], context))
-                result.release()
+                result = results.get(place) or self.bench.run_job(job, arms[job.arm], context)
+                try:
+                    yield result
+                finally:  # a round ends without asking for more than its last result
+                    result.release()
 
     def _trains_others(self) -> bool:
         """Whether other parameters train than when the run began: the sequential executor raises an error then."""
