@@ -205,12 +205,14 @@ class Binding:
 
     def _held_elsewhere(self, name: str) -> str:
         """Say where the module has an attribute, or one of its ``hparams``, of this name."""
-        last, hparams = name.removeprefix("self."), getattr(self._module, "hparams", {})
-        if last in hparams:
-            others = self.used_as(f"hparams.{last}", hparams[last])
-            return f" Tune {listed(others or [f'hparams.{last}'])} for the module's `hparams.{last}`."
-        own = {*vars(self._module), *(buffer for buffer, _ in self._module.named_buffers(recurse=False))}
-        return f" Did you mean `module.{last}`?" if last in own else ""
+        last, hparams = name.removeprefix("self.").removeprefix("hparams."), getattr(self._module, "hparams", {})
+        others = self.used_as(f"hparams.{last}", hparams[last]) if last in hparams else []
+        if not others and self._has_attribute(last):
+            return f" Did you mean `module.{last}`?"
+        return f" Tune {listed(others or [f'hparams.{last}'])} for the module's `hparams.{last}`." * (last in hparams)
+
+    def _has_attribute(self, name: str) -> bool:
+        return name in {*vars(self._module), *(buffer for buffer, _ in self._module.named_buffers(recurse=False))}
 
     def used_as(self, path: str, value: Any) -> list[str]:
         """Return other names by which the value of an attribute is tuned where it is used."""
@@ -224,9 +226,10 @@ class Binding:
         others, last = self.used_as(name, self._original[name]), name.partition(".")[2]
         if others:
             return f"The module reads it once, when it is built; what is used is {listed(others)}: tune that name."
+        own = f" If it uses `module.{last}`, tune that name." * (name == f"hparams.{last}" and self._has_attribute(last))
         sweep = ",".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
         return (
-            "The module reads it only when it is built, or overwrites it. A federated model cannot change its shape "
+            f"The module reads it only when it is built, or overwrites it.{own} A federated model cannot change its shape "
             f"during a run: compare such values by a run for each, as with `fedhpo -m model.{last}={sweep}`."
         )
 

@@ -30,10 +30,11 @@ class Usual(ToyModule):
         drop: float = 0.15,
         hidden: int = 16,
         batch_size: int = 8,
+        gamma: float = 0.7,
     ) -> None:
         super().__init__(dropout=drop)
         self.save_hyperparameters()
-        self.beta, self.gain = 0.5, 1.0
+        self.beta, self.gain, self.gamma = 0.5, 1.0, gamma
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         *body, head, bias = self.parameters()
@@ -56,6 +57,10 @@ class Usual(ToyModule):
         ("foreach", "leave it out of the space"),
         ("self.beta", "'self.beta' reaches nothing .* Did you mean `module.beta`"),
         ("beta", "'beta' reaches nothing .* Did you mean `module.beta`"),
+        ("self.gamma", "Did you mean `module.gamma`"),  # in `hparams`, too
+        ("gamma", "Did you mean `module.gamma`"),
+        ("hparams.gamma", "If it uses `module.gamma`, tune that name. .* `fedhpo -m model.gamma=0.01,0.02`"),
+        ("self.hparams.lr", "Tune `lr` or `lr.0` for the module's `hparams.lr`"),
         ("head_lr", "'head_lr' reaches nothing .* Tune `lr.1` for the module's `hparams.head_lr`"),
         ("hidden", "'hidden' reaches nothing .* Tune `hparams.hidden`"),
     ],
