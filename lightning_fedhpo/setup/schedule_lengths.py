@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch.optim.lr_scheduler import CyclicLR
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo.binding.lr_schedules import flattened
@@ -84,6 +85,8 @@ def _lengths(scheduler: Any) -> Iterator[tuple[str, int]]:
             yield f"{name}(milestones={milestones})", min(milestones)
         elif isinstance(patience := getattr(one, "patience", None), int):
             yield f"{name}(patience={patience})", patience + 2  # the first is the best, `patience` more may be worse
+        elif isinstance(one, CyclicLR):
+            yield f"{name}(step_size_up={(up := round(one.total_size * one.step_ratio))})", up
         for attribute in _LENGTHS:
             if isinstance(length := getattr(one, attribute, None), int):
                 yield f"{name}({attribute}={length})", length

@@ -170,6 +170,11 @@ def test_a_copy_goes_on_where_the_other_s_schedule_is() -> None:
             "StepLR(step_size=4) needs 4 steps",
         ),
         (lr_scheduler.ReduceLROnPlateau, {"interval": "epoch"}, "ReduceLROnPlateau(patience=10) needs 12 steps"),
+        (
+            partial(lr_scheduler.CyclicLR, base_lr=0.01, max_lr=0.1, cycle_momentum=False),
+            {"interval": "epoch"},
+            "CyclicLR(step_size_up=2000) needs 2000 steps",
+        ),
     ],
 )
 def test_a_schedule_that_no_job_gets_through_is_told_with_both_lengths(schedule: Any, form: Any, told: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_fedhpo import FederatedLoop
+from lightning_fedhpo.arms import state_files
+from lightning_fedhpo.arms.state_files import Spill
 from lightning_fedhpo.run.checkpoint_file import AtomicCheckpointIO, fault, newest
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.fits import fit
@@ -61,6 +64,15 @@ def test_nothing_in_a_checkpoint_runs(does: str, plugins: Any, saved: Path, tmp_
     assert not (tmp_path / "evil").exists() and "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
     torch.load(path, weights_only=False)
     assert (tmp_path / "evil").exists()
+
+
+def test_nothing_in_a_state_of_a_client_runs(tmp_path: Path) -> None:
+    spill = Spill(tmp_path, limit=0)
+    name = spill.write({"control": [Evil(tmp_path / "evil")]})  # type: ignore[list-item]  # no tensor
+    assert state_files.fault(tmp_path, name) is None, "its digest is right: whoever made it gave its name"
+    with pytest.raises(pickle.UnpicklingError):
+        spill.read(name)
+    assert not (tmp_path / "evil").exists()
 
 
 def test_a_flipped_bit_is_found_and_another_checkpoint_is_named(saved: Path, tmp_path: Path) -> None:
