@@ -226,11 +226,12 @@ class Binding:
         others, last = self.used_as(name, self._original[name]), name.partition(".")[2]
         if others:
             return f"The module reads it once, when it is built; what is used is {listed(others)}: tune that name."
-        own = f" If it uses `module.{last}`, tune that name." * (name == f"hparams.{last}" and self._has_attribute(last))
+        copied = name == f"hparams.{last}" and self._has_attribute(last)
+        own = f" If it uses `module.{last}`, tune that name." if copied else ""
         sweep = ",".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
         return (
-            f"The module reads it only when it is built, or overwrites it.{own} A federated model cannot change its shape "
-            f"during a run: compare such values by a run for each, as with `fedhpo -m model.{last}={sweep}`."
+            f"The module reads it only when it is built, or overwrites it.{own} A federated model cannot change its "
+            f"shape during a run: compare such values by a run for each, as with `fedhpo -m model.{last}={sweep}`."
         )
 
     def _group_target(self, name: str) -> Target | None:
