@@ -154,7 +154,7 @@ def _fits(value: object, hint: Any) -> bool:
     if kind in (Union, UnionType):
         return any(_fits(value, one) for one in inner)
     if kind is Literal:
-        return isinstance(value, str) and value in inner
+        return (isinstance(value, str) or is_whole(value)) and value in inner
     if kind in (int, float):
         return is_whole(value) if kind is int else is_number(value)
     if kind is Sequence:  # or a thing of the kind, such as an array or a column of a table

@@ -92,6 +92,8 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
         (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping or None, got \[1\]"),
+        (lambda: FederatedLoop(evaluate_at=[]), ValueError, "`evaluate_at` must have a number of rounds, got an empty"),
+        (lambda: FedEx(configs=3, cutoff=1.5), ValueError, "`cutoff` must be below 1.10, the entropy of 3 .*, got 1.5"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),
         (lambda: SuccessiveHalving(SPACE, eta=10, eliminations=6), ValueError, "at most 100000 arms, got 1000000 with"),
         (lambda: Hyperband(SPACE, max_rounds=10**6), ValueError, "at most 100000 arms, got .* and max_rounds=1000000"),

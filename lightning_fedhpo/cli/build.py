@@ -11,12 +11,12 @@ from typing import Any
 from hydra.errors import InstantiationException
 from hydra.experimental.callback import Callback as HydraCallback
 from hydra.utils import instantiate
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
-from lightning_fedhpo.arguments import whole
+from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.cli.errors import in_settings
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
@@ -59,11 +59,20 @@ def build(cfg: DictConfig, key: str, **more: Any) -> Any:
     if not OmegaConf.is_dict(section) or "_target_" not in section:
         raise ValueError(f"`{key}` must be a section with a `_target_`, got {section!r}: `fedhpo --help` lists them.")
     try:
+        if key == "trainer":
+            _check_trainer(section)
         return instantiate(section, _partial_=True, _convert_="all")(**more)
     except (TypeError, ValueError, ModuleNotFoundError) as error:
         raise ValueError(f"{key}: {in_settings(str(error), cfg, key)}") from error
     except InstantiationException as error:  # of a nested section; Hydra's own text repeats the cause
         raise ValueError(f"{key}: {in_settings(str(error.__cause__ or error), cfg, key)}") from error
+
+
+def _check_trainer(section: DictConfig) -> None:
+    """Refuse values of another kind than the Trainer's signature says: Lightning would stumble over them in the run."""
+    given: Any = OmegaConf.to_container(section, resolve=True)
+    is_object = {name: isinstance(value, dict) and "_target_" in value for name, value in given.items()}
+    check_kinds(Trainer, {name: value for name, value in given.items() if not is_object[name]})
 
 
 def searching(cfg: DictConfig, wrong: WrongSettings | None = None) -> list[Any]:

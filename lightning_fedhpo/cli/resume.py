@@ -170,8 +170,9 @@ def in_order(hydra: Any) -> bool:
 
 def check_resumed(config: DictConfig, name: str) -> None:
     """Refuse ``resume=true`` where it is not clear what goes on. `name` is the setting that names the folder."""
-    if not isinstance(config.resume, bool):
-        raise TypeError(f"`resume` must be true or false, got {config.resume!r}: `ckpt_path` takes a file.")
+    for switch, hint in {"resume": ": `ckpt_path` takes a file", "trust": "", "report": ""}.items():
+        if not isinstance(config[switch], bool):
+            raise TypeError(f"`{switch}` must be true or false, got {config[switch]!r}{hint}.")
     if not config.resume:
         return
     hydra, folder = config.hydra, Path(OmegaConf.select(config, name)).absolute()

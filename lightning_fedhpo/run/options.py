@@ -77,5 +77,8 @@ class LoopOptions:
 
 def check_evaluation(at: int | Sequence[int] | None) -> None:
     """Check numbers of rounds at which to test."""
-    for one in () if at is None else at if isinstance(at, Sequence) else (at,):
+    numbers = at if isinstance(at, Sequence) else [at]
+    if not numbers:
+        raise ValueError("`evaluate_at` must have a number of rounds, got an empty list: None does without such tests.")
+    for one in () if at is None else numbers:
         whole("evaluate_at", one)

@@ -79,8 +79,13 @@ def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
 
 def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
     yield from _strategy(trainer.strategy)
-    if trainer.max_epochs is not None and not is_whole(trainer.max_epochs):
-        yield f"max_epochs={trainer.max_epochs!r}: it is the number of rounds."
+    for name in ("max_epochs", "min_epochs"):
+        if (rounds := getattr(trainer, name)) is not None and not is_whole(rounds):
+            yield f"{name}={rounds!r}: it is a number of rounds."
+    if not is_whole(batches := trainer.accumulate_grad_batches) or batches < 1:
+        yield f"accumulate_grad_batches={batches!r}: a step takes a whole number of batches, at least 1."
+    if trainer.gradient_clip_val is not None and not trainer.gradient_clip_val >= 0:
+        yield f"gradient_clip_val={trainer.gradient_clip_val}: it would clip nothing; take more than 0, or None."
     if trainer.max_steps != -1 and not trainer.fast_dev_run:
         yield f"max_steps={trainer.max_steps}: a round is not cut short; use max_epochs, the number of rounds."
     if trainer.min_steps is not None:

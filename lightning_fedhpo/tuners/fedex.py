@@ -7,6 +7,7 @@ program; the paper's is lopsided. The step size ``auto``, ``eta_0 / sqrt(t)``, i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -65,6 +66,10 @@ class FedEx(WeightSharing):
         self.schedule = schedule
         self.baseline = baseline if baseline == "drawn" else number("baseline", baseline, 0, 1, why='"drawn" draws it')
         self.cutoff = number("cutoff", cutoff, 0)
+        fewest = self._bounds[0]
+        if not factorized and fewest > 1 and cutoff >= math.log(fewest):
+            told = f"`cutoff` must be below {math.log(fewest):.2f}, the entropy of {fewest} configurations at the start"
+            raise ValueError(f"{told}, got {cutoff}: none would be learned.")
         self.objective = objective
         self.factorized = factorized
         self.deploy = deploy

@@ -249,3 +249,15 @@ def test_configurations_are_neighbours_of_the_first() -> None:
         assert steps <= 1, "(5 - 1) * 0.1 is rounded up to one step"
     assert len({config["lr"] for config in others}) == 49
     assert same.configs == [same.configs[0]] * 5
+
+
+def test_more_combinations_than_can_be_listed_are_told() -> None:
+    names = ("lr", "momentum", "weight_decay", "dampening")
+    tuner = FedEx(SearchSpace(client=dict.fromkeys(names, Float(0.1, 0.9))), configs=11, epsilon=1.0, factorized=True)
+    tuner.state_of(new_arm(), seed=0)
+    tuner.leader = 0
+    for listed in ("configs", "probabilities"):
+        with pytest.raises(
+            RuntimeError, match="14,641 combinations .* at most 10,000 .*`fed.result.configs` has every"
+        ):
+            getattr(tuner, listed)
