@@ -38,7 +38,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "figures for loggers": [(FederatedLoop, "publish")],
     "checkpoints": [(Trainer, "save_checkpoint")],
     TESTS: [(FederatedLoop, "evaluate"), (loop, "online_test")],
-    "tables and the loggers' end": [(command, "write_tables"), (command, "conclude")],
+    "tables and the loggers' end": [(command, "write_run"), (command, "conclude")],
 }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from lightning.pytorch import LightningModule, Trainer
@@ -11,6 +14,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.files.folders import path_of
+from lightning_fedhpo.report.run_result import RunResult
 from lightning_fedhpo.run import divergence, result_text, unscored
 from lightning_fedhpo.run.evaluation import Evaluation, evaluate
 from lightning_fedhpo.run.options import LoopOptions
@@ -19,6 +24,7 @@ from lightning_fedhpo.setup import checks, schedule_lengths
 from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tracking.round_figures import round_figures
+from lightning_fedhpo.tracking.run_files import begin_folder, write_failure, write_tables
 from lightning_fedhpo.tracking.run_log import RunLog, log_settings
 
 
@@ -58,6 +64,8 @@ class FederatedLoop(RunHooks, LoopOptions):
         devices: Simulated :class:`~lightning_fedhpo.Devices`: speed, drop-outs, a deadline.
         client_memory: MiB that an arm's clients keep in memory; more lies in files below ``default_root_dir``.
         noise: :class:`~lightning_fedhpo.NoisyScores` in place of exact ones, for search and tuner.
+        folder: Where the run's files go, as by ``fed.result.save``: at the end of ``fit`` and after a test by
+            :meth:`evaluate`. Of a run that fails, the tables of the rounds so far, and why it failed.
         verify: Prove before the first round that every hyperparameter takes effect, by training one client a few steps.
 
     Example:
@@ -140,6 +148,8 @@ class FederatedLoop(RunHooks, LoopOptions):
         log_settings(session.parts)
         private.install(trainer, self)
         self._release = session.install(self.state_key)
+        if self._writes is not None:
+            begin_folder(self._writes, session.settings, resumed=trainer.ckpt_path is not None)
 
     def start(self, trainer: Trainer, module: LightningModule) -> None:
         """Try the module, and make the arms or take up those of a checkpoint."""
@@ -153,6 +163,30 @@ class FederatedLoop(RunHooks, LoopOptions):
             self._log.end()
             result_text.tell_found(self.result)
             self.session.deploy()
+            self.session.ended = time.monotonic()
+            if self._writes is not None:
+                self.result.save(self._writes)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Write down the rounds so far, and why there are no more."""
+        super().on_exception(trainer, pl_module, exception)
+        if self._writes is not None and self._session is not None and self._session.has_arms:
+            with suppress(OSError):  # the first error is the one to report
+                write_tables(self.result, self._writes)
+            if isinstance(exception, Exception):  # Ctrl-C is none
+                write_failure(self._writes, exception)
+
+    @property
+    def _writes(self) -> Path | None:
+        """The folder that this process writes files to."""
+        return None if self.folder is None or not processes.is_first() else path_of("folder", self.folder)
+
+    @property
+    def result(self) -> RunResult:
+        """What has been found so far, and what it has cost."""
+        if self._session is None or not self._session.has_arms:
+            raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
+        return RunResult(**vars(self._session.result))
 
     def evaluate(
         self,
@@ -189,4 +223,8 @@ class FederatedLoop(RunHooks, LoopOptions):
         executor = self._session.executor
         result = evaluate(parts, self._session.state.arms.best, executor, data, split, clients, trainer=trainer)
         self._session.show_best()
+        if split == "test" and data is parts.data:
+            self._session.test = result
+            if self._writes is not None:
+                self.result.save(self._writes)
         return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def _check_trainer(section: DictConfig) -> None:
     given: Any = OmegaConf.to_container(section, resolve=True)
     is_object = {name: isinstance(value, dict) and "_target_" in value for name, value in given.items()}
     check_kinds(Trainer, {name: value for name, value in given.items() if not is_object[name]})
+
+
+def from_file(cfg: DictConfig) -> DictConfig:
+    """Return a configuration without the values that ``tuner=fixed`` has by itself, where a file has others."""
+    if OmegaConf.select(cfg, "tuner.file") is None or "client" not in cfg.tuner:
+        return cfg
+    own = OmegaConf.load(str(files("lightning_fedhpo.conf") / "tuner" / "fixed.yaml"))
+    if cfg.tuner.client == own.client:
+        cfg = cfg.copy()
+        cfg.tuner.client = {}
+    return cfg
 
 
 def searching(cfg: DictConfig, wrong: WrongSettings | None = None) -> list[Any]:

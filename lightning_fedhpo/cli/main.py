@@ -30,31 +30,28 @@ from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.cli.resume import (
-    CONFIG,
-    FAILED,
-    SUMMARY,
-    complete,
-    finished,
-    from_newest,
-    how_to_resume,
-    tidy_states,
-    value_of,
-)
+from lightning_fedhpo.cli.resume import complete, finished, from_newest, how_to_resume, key_of, tidy_states, value_of
 from lightning_fedhpo.cli.run_warnings import kept_warnings
-from lightning_fedhpo.files.folders import make_folder, path_of
-from lightning_fedhpo.files.table import Table
+from lightning_fedhpo.files.folders import path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.machine import threads
 from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.run.checkpoint_file import fault, refusal
 from lightning_fedhpo.run.divergence import DivergedError
-from lightning_fedhpo.run.evaluation import Evaluation, check_clients
+from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.setup.checks import check_federation
 from lightning_fedhpo.setup.trainer_checks import check_trainer
 from lightning_fedhpo.setup.wrong_settings import WrongSettings
-from lightning_fedhpo.tracking.run_files import build_summary, write_summary, write_tables
+from lightning_fedhpo.tracking.run_files import (
+    CONFIG,
+    SUMMARY,
+    begin_folder,
+    build_summary,
+    write_failure,
+    write_run,
+    write_tables,
+)
 
 GROUPS = {"algorithm", "clients", "data", "devices", "executor", "logger", "model", "noise"} | {
     "search",
@@ -95,6 +92,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
                 print(f"finished before: {folder}")
             return done
         cfg = from_newest(cfg, build.checkpoint_folder(cfg, folder))
+    cfg = build.from_file(cfg)
     if first:
         begin(cfg, folder)
     with WrongSettings(readable) as wrong:
@@ -132,18 +130,17 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
             trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
             has_test = data.sizes("test").any()
             tested = fed.evaluate(trainer, model, data, clients=clients) if has_test else None
-        more = {"executor": fed.choice, "resumed_from": checkpoint, "warnings": told}
-        summary = build_summary(fed.result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
+        result, more = fed.result, {"resumed_from": checkpoint, "warnings": told}
+        summary = build_summary(result, tested, seed=cfg.seed, seconds=time.monotonic() - began, **more)
         if first:
-            write_tables(fed, folder, tested)
-            write_summary(folder / SUMMARY, summary)
+            write_run(result, folder, summary)
             tidy_states(folder, trainer)
-            run = in_memory(cfg, fed, tested, summary, folder)
+            run = in_memory(cfg, fed, summary, folder)
             notes = [report_line(folder, run=run, trainer=trainer)] if cfg.report else []
     except BaseException as error:
         with suppress(OSError):  # the first error is the one to report
             if first and fed.arms:
-                write_tables(fed, folder)
+                write_tables(fed.result, folder)
                 (folder / SUMMARY).unlink(missing_ok=True)  # of a run that was to go on beyond its end
         speaks = first or isinstance(error, processes.LostProcessError)
         resumes = fed.arms and not isinstance(error, DivergedError)  # a resumed run would diverge again
@@ -161,28 +158,26 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
 
 def begin(cfg: DictConfig, folder: Path) -> None:
     """Make a run's folder and save the configuration in it."""
-    make_folder("folder", folder)
-    (folder / FAILED).unlink(missing_ok=True)
-    if cfg.ckpt_path is None:
-        (folder / SUMMARY).unlink(missing_ok=True)  # of an earlier run: this one is not finished
-    OmegaConf.save(cfg, folder / CONFIG, resolve=True)
+    begin_folder(folder, settings_of(cfg), resumed=cfg.ckpt_path is not None)
+
+
+def settings_of(cfg: DictConfig) -> dict[str, Any]:
+    """Return a configuration as plain values."""
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    return cast(dict[str, Any], settings)
 
 
 def mark_failed(cfg: DictConfig, error: Exception) -> None:
     """Write into the folder of a run that has begun and is not finished why it failed."""
     folder = Path(str(cfg.folder))
     if processes.is_first() and (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
-        with suppress(OSError):  # the first error is the one to report
-            (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+        write_failure(folder, error)
 
 
-def in_memory(
-    cfg: DictConfig, fed: FederatedLoop, tested: Evaluation | None, summary: Mapping[str, Any], folder: Path
-) -> RunData:
-    """Return what reading the run's folder would return."""
-    found: dict[str, Any] = {"summary": summary, "folder": folder}
-    found |= {"settings": OmegaConf.to_container(cfg, resolve=True), "federation": load(fed.data).federation}
-    return replace(load(fed.result), **found, tested=Table() if tested is None else tested.clients)
+def in_memory(cfg: DictConfig, fed: FederatedLoop, summary: Mapping[str, Any], folder: Path) -> RunData:
+    """Return what reading the run's folder would return, with labels that are not at hand, too."""
+    federation, settings = load(fed.data).federation, settings_of(cfg)
+    return replace(load(fed.result), summary=summary, folder=folder, settings=settings, federation=federation)
 
 
 def conclude(logger: Logger, summary: Mapping[str, Any] | None) -> None:
@@ -204,10 +199,20 @@ def threads_of(count: Any) -> int | None:
     return None if count is None else whole("threads", count, high=1024, why="null leaves torch its own number")
 
 
+def plain_from_file(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments; a run with the values of a file has no search, unless it asks for one.
+
+    >>> plain_from_file(["tuner=fixed", "tuner.file=best.yaml"])
+    ['tuner=fixed', 'tuner.file=best.yaml', 'search=none']
+    """
+    given = {key_of(one) for one in arguments}
+    return [*arguments, *(["search=none"] if "tuner.file" in given and "search" not in given else [])]
+
+
 def main() -> None:
     """Run ``fedhpo``. Modules in the folder where it is called can be named in its configuration."""
     try:
-        sys.argv[1:] = complete(sys.argv[1:])
+        sys.argv[1:] = plain_from_file(complete(sys.argv[1:]))
     except ValueError as error:
         print(f"fedhpo: {error}", file=sys.stderr)
         sys.exit(1)

@@ -11,8 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ValueType
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.cli.resume import FAILED, RUN, SUMMARY, SWEEP, in_order, lasting, quoted
+from lightning_fedhpo.cli.resume import RUN, SWEEP, in_order, lasting, quoted
 from lightning_fedhpo.files.reading import reading
+from lightning_fedhpo.tracking.run_files import FAILED, SUMMARY
 
 
 def missing(folder: Path) -> list[str]:

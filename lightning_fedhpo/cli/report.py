@@ -17,7 +17,7 @@ from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.plots import RunData, load
-from lightning_fedhpo.report.run_report import write_run_report
+from lightning_fedhpo.report.run_report import FILE, write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
@@ -39,7 +39,7 @@ def write_report(folder: Path, budget: int | None = None, run: RunData | None = 
         with reading(record):
             hydra = OmegaConf.load(record).hydra
             command = f"cd {shlex.quote(hydra.runtime.cwd)}\n{shlex.join(['fedhpo', *arguments_of(hydra)])}"
-    return write_run_report(run or load(folder), folder, command)
+    return write_run_report(run or load(folder), folder / FILE, command)
 
 
 def report_line(

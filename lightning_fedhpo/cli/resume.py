@@ -20,12 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo.cli.trust import check_trusted
 from lightning_fedhpo.run.checkpoint_file import SUFFIX, fault, newest, sweep_states
+from lightning_fedhpo.tracking.run_files import CONFIG, SUMMARY
 
 RUN = Path(".hydra") / "hydra.yaml"
 SWEEP = Path("multirun.yaml")
 """Where Hydra writes down how a run and a sweep began, below their folders."""
-CONFIG, SUMMARY, FAILED = "config.yaml", "summary.json", "failed.txt"
-"""What every run has that has begun, one that is finished, and one that failed."""
 NOT_OURS = "was not written by a federated run that can go on here"
 _FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
 _OF_ONE_CALL = {"ckpt_path", "resume", "trust", "hydra.mode", "hydra.output_subdir", *_FOLDERS}

@@ -21,6 +21,8 @@ def reading(path: Path) -> Iterator[None]:
             raise
         told = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         reason = told.splitlines()[0]
+        if (mark := getattr(error, "problem_mark", None)) is not None:  # of YAML
+            reason += f", in line {mark.line + 1}"
         raise ValueError(f"{path} cannot be read as a run's {path.name} ({reason}).") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class SweepRun:
         label: The overrides that not all runs of the sweep have: runs of one label differ only in their seed.
         monitor: The name of the score, and
         mode: which scores are better; None where that is not known.
+        settings: ``config.yaml`` of a script's run, which has no overrides.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class SweepRun:
     label: str = ""
     monitor: str | None = None
     mode: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def spent(self) -> int:
@@ -90,7 +92,9 @@ def load_sweep(folder: Path, broken: list[str] | None = None) -> list[SweepRun]:
             if broken is None or (path == found[-1] and not runs):
                 raise
             broken.append(f"  {path.relative_to(folder)}  {error}")
-    return [replace(run, label=label) for run, label in zip(runs, labels([run.overrides for run in runs]), strict=True)]
+    scripts = script_overrides([run.settings for run in runs])
+    told = [run.overrides or own for run, own in zip(runs, scripts, strict=True)]
+    return [replace(run, overrides=own, label=label) for run, own, label in zip(runs, told, labels(told), strict=True)]
 
 
 def _read_run(folder: Path) -> SweepRun:
@@ -98,11 +102,12 @@ def _read_run(folder: Path) -> SweepRun:
     check_history(history, summary, folder, *(one for one in history.columns if one == "score" or one[:5] == "test/"))
     file, config = folder / ".hydra" / "overrides.yaml", folder / "config.yaml"
     overrides = tuple(but_seed(read_yaml(file))) if file.is_file() else ()
+    settings = read_yaml(config) if config.is_file() else {"fed": {}}
     with reading(config):
-        loop = read_yaml(config)["fed"] if config.is_file() else {}
-        score = loop.get("monitor"), loop.get("mode")
+        score = settings["fed"].get("monitor"), settings["fed"].get("mode")
+    settings = {} if file.is_file() else settings
     with reading(folder / "summary.json"):
-        run = SweepRun(folder, overrides, int(summary["seed"]), history, summary, "", *score)
+        run = SweepRun(folder, overrides, int(summary["seed"]), history, summary, "", *score, settings)
         if not all(isinstance(value, int | float) for _, test in run.tests for value in (run.spent, *test.values())):
             raise TypeError("a tested figure is no number")
     return run
@@ -115,6 +120,39 @@ def but_seed(overrides: Iterable[object]) -> list[str]:
     ['tuner=fedex', 'data.seed=1']
     """
     return [one for one in map(str, overrides) if not one.lstrip("+").startswith(("seed=", "resume=", "ckpt_path="))]
+
+
+PARTS = ("data", "model", "algorithm", "space", "search", "tuner", "trainer", "fed")
+
+
+def script_overrides(settings: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return in what scripts' runs differ, as overrides: in classes, and in settings of one class but the seeds.
+
+    >>> runs = [{"tuner": {"_target_": "a.FedEx", "configs": n, "seed": n}} for n in (9, 27)]
+    >>> script_overrides([*runs, {"tuner": {"_target_": "a.Fixed", "client": {"lr": 0.1}}}])
+    [('search=none', 'tuner=FedEx', 'tuner.configs=9'), ('search=none', 'tuner=FedEx', 'tuner.configs=27'),
+     ('search=none', 'tuner=Fixed')]
+    """
+    found: list[list[str]] = [[] for _ in settings]
+    for part in PARTS:
+        sections = [_flat(run.get(part) or {}) for run in settings]
+        kinds = [str(section.get("_target_", "none")).rpartition(".")[2] for section in sections]
+        for own, kind, section in zip(found, kinds, sections, strict=True):
+            own += [f"{part}={kind}"] if len(set(kinds)) > 1 or (part, kind) == ("search", "none") else []
+            alike = [other for other, its in zip(sections, kinds, strict=True) if its == kind]
+            own += [f"{part}.{n}={v}" for n, v in section.items() if any(other.get(n) != v for other in alike)]
+    return [tuple(own) if run else () for own, run in zip(found, settings, strict=True)]
+
+
+def _flat(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a section and of those inside it, without seeds and what follows from them."""
+    found: dict[str, Any] = {}
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+        elif name not in ("seed", "fingerprint"):
+            found[name] = value
+    return found
 
 
 def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:

@@ -17,9 +17,9 @@ from lightning_fedhpo.report.words import costs, duration, number_text, relative
 FILE = "report.html"
 
 
-def write_run_report(run: RunData, folder: Path, command: str | None = None) -> Path:
-    """Write the report of a finished run into its folder and return its path; `command` is how to run it again."""
-    path, html = folder / FILE, run_page(run, command)
+def write_run_report(run: RunData, path: Path, command: str | None = None) -> Path:
+    """Write the report of a finished run and return its path; `command` is how to run it again."""
+    html = run_page(run, command)
     with replacing(path) as file:
         file.write(html)
     return path
@@ -59,7 +59,7 @@ def _verdict(run: RunData) -> Iterator[str]:
 def _scores(run: RunData) -> Iterator[str]:
     test = run.summary["test"]
     if test is None:
-        yield page.paragraph("No client has test examples: nothing was tested.")
+        yield page.paragraph("Nothing was tested: no client has test examples, or `fed.evaluate` was not called.")
         return
     yield page.table(("", "global", "personalized"), verdict.score_rows(test))
     yield page.paragraph(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from os import PathLike
 from typing import Any, Literal
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -44,6 +45,7 @@ class LoopOptions:
     client_memory: float = 256.0
     noise: NoisyScores | None = None
     schedules: Literal["job", "rounds"] = "job"
+    folder: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, default in {"algorithm": FedAvg, "clients": UniformClients}.items():

@@ -12,9 +12,11 @@ from lightning_fedhpo.arms.trajectory import Trajectory, trajectory_of
 from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import result_text
+from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.run.state import RunState
-from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.searches.base import NoSearch
+from lightning_fedhpo.tuners.base import Tuner, Untuned
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,6 +46,12 @@ class Result:
         monitor: The name of the score; None where nothing is monitored.
         mode: Which scores are better, ``"min"`` or ``"max"``.
         target: Which model is scored, as in :class:`~lightning_fedhpo.FederatedLoop`.
+        test: The last test of the best arm by ``fed.evaluate``; None where there was none since the last round.
+        examples: One row a client, of 1,000 where there are more: how many examples it has of each split.
+        made_by: By what and under which conditions it was found: algorithm, search, tuner, seed, cohort, ...
+        settings: The settings of the run, as in ``config.yaml``.
+        executor: What ran the jobs, and why.
+        seconds: How long ``fit`` took.
     """
 
     best: dict[str, Any]
@@ -61,6 +69,12 @@ class Result:
     monitor: str | None
     mode: Literal["min", "max"]
     target: Literal["personalized", "global", "server"]
+    test: Evaluation | None
+    examples: Table
+    made_by: dict[str, Any]
+    settings: dict[str, Any]
+    executor: str
+    seconds: float
 
     def __repr__(self) -> str:
         return result_text.text(self)
@@ -91,13 +105,18 @@ class Result:
         return {name: DataFrame(table) for name, table in tables.items()}
 
     @property
+    def tested(self) -> Table:
+        """The last test, one row a client; empty where there was none."""
+        return Table() if self.test is None else self.test.clients
+
+    @property
     def trajectory(self) -> Trajectory:
         """The hyperparameters of the search's best arm in each of its rounds, through the arms that it came from."""
         return trajectory_of(self.arms[self.best_searched], self.history, self.jobs, self.configs)
 
 
-def result_of(parts: RunParts, state: RunState, binding: Binding) -> Result:
-    """Return the present result of a run."""
+def result_of(parts: RunParts, state: RunState, binding: Binding, **known: Any) -> Result:
+    """Return the present result of a run, with what else is known of it: ``test``, ``settings``, ..."""
     arms, records, options = state.arms, state.records, parts.options
     best, searched = arms.best, arms.best_searched
     score = best.scores[-1] if best.scores else math.nan
@@ -130,7 +149,23 @@ def result_of(parts: RunParts, state: RunState, binding: Binding) -> Result:
         monitor=options.monitor,
         mode=options.mode,
         target=options.target,
+        made_by=_made_by(parts),
+        **known,
     )
+
+
+def _made_by(parts: RunParts) -> dict[str, Any]:
+    search, tuner, options = parts.search, parts.tuner, parts.options
+    return {
+        "algorithm": parts.method,
+        "search": None if isinstance(search, NoSearch) else type(search).__name__,
+        "tuner": None if isinstance(tuner, Untuned) else type(tuner).__name__,
+        "target": options.target,
+        "schedules": options.schedules,
+        "seed": options.seed,
+        "cohort": options.cohort,
+        "federation": len(parts.data),
+    }
 
 
 def _configurations(tuner: Tuner, arms: Sequence[Arm]) -> Table:

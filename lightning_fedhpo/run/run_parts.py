@@ -61,6 +61,11 @@ class RunParts:
         return self.options.algorithm
 
     @property
+    def method(self) -> dict[str, Any]:
+        """The federated method by its ``name``, with its settings other than hyperparameters."""
+        return {name: one for name, one in self.algorithm.identity().items() if name not in ("client", "server")}
+
+    @property
     def job_limit(self) -> int:
         """How many clients of an arm train at most."""
         return int(self.trainer.fast_dev_run) or sys.maxsize

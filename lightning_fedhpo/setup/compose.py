@@ -84,4 +84,6 @@ def _plan(parts: RunParts, pooled_validation: Callable[[], ServerValidation | No
         server=parts.server,
         pooled_validation=pooled_validation,
         target=options.target,
+        algorithm=parts.method,
+        schedules=options.schedules,
     )

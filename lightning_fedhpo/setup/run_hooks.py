@@ -11,7 +11,6 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning_fedhpo import processes
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.plots.run_result import RunResult
 from lightning_fedhpo.run import checkpoint, checkpoint_file
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.run_parts import RunParts
@@ -107,13 +106,6 @@ class RunHooks(Callback, LoopOptions):
     def search(self) -> Search:
         """The run's search; one that starts a single arm if none was given."""
         return self.parts.search
-
-    @property
-    def result(self) -> RunResult:
-        """What has been found so far, and what it has cost."""
-        if self._session is None or not self._session.has_arms:
-            raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
-        return self._session.result
 
     @property
     def choice(self) -> str:

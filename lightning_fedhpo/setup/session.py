@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.state_files import Spill
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.data.describe import client_table
 from lightning_fedhpo.executors.base import Executor
-from lightning_fedhpo.plots.run_result import RunResult
+from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run import checkpoint, checkpoint_file, identity
+from lightning_fedhpo.run.configuration import configuration
+from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
-from lightning_fedhpo.run.result import result_of
+from lightning_fedhpo.run.result import Result, result_of
 from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.setup import checks, schedule_lengths
 from lightning_fedhpo.setup.compose import compose
@@ -41,6 +45,8 @@ class Session:
         optimizers: The optimizers as their author made them.
         fitted: Whether `fit` is over, so that the module has the best arm's hyperparameters.
         saved: The state of a checkpoint, until the arms are made of it.
+        test: The last test of the best arm; None where there was none since the last round.
+        ended: When `fit` was over.
     """
 
     optimizers: LocalOptimizers
@@ -52,6 +58,9 @@ class Session:
         self.tuning = TuningPlan(parts.tuner, parts.search, options.seed)
         self.fitted = False
         self.saved: dict[str, Any] = {}
+        self.test: Evaluation | None = None
+        self.ended: float | None = None
+        self._began = time.monotonic()
         keeps_start = bool(options.retrain) or parts.search.keeps_start
         spill = Spill(Path(trainer.default_root_dir), int(options.client_memory * 2**20))
         self.state = RunState(Population(options.algorithm, options.sign, keeps_start, spill), Records(options))
@@ -76,9 +85,27 @@ class Session:
         return self.parts.in_force(arm, self.bench.binding)
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> Result:
         """What has been found so far, and what it has cost."""
-        return RunResult(**vars(result_of(self.parts, self.state, self.bench.binding)))
+        return result_of(
+            self.parts,
+            self.state,
+            self.bench.binding,
+            test=self.test,
+            examples=self._examples,
+            settings=self.settings,
+            executor=self.executor.choice,
+            seconds=(self.ended or time.monotonic()) - self._began,
+        )
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run, as in ``config.yaml``."""
+        return configuration(self.parts)
+
+    @cached_property
+    def _examples(self) -> Table:
+        return Table(client_table(self.parts.data, read=False))
 
     def continue_from(self, before: Session | None) -> None:
         """Go on with a run that the same Trainer has begun; without one, tuner and search forget earlier runs."""

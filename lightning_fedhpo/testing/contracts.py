@@ -138,8 +138,13 @@ def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Se
 
 
 def check_best(make: Make, executor: Setting = SEQUENTIAL) -> None:
-    """A run's ``best`` goes back in, also from JSON: ``Fixed(**best)`` trains with exactly these values."""
-    best = json.loads(json.dumps(runs.whole_run(make, executor)[0].result.best, allow_nan=False))
+    """A run's ``best`` goes back in, also from files: ``Fixed(**best)`` trains with exactly these values."""
+    result = runs.whole_run(make, executor)[0].result
+    best = json.loads(json.dumps(result.best, allow_nan=False))
+    with tempfile.TemporaryDirectory() as folder:
+        result.save_best(f"{folder}/best.yaml")
+        held, read = Fixed(**best).identity(), Fixed(f"{folder}/best.yaml").identity()
+    assert read == held, f"its best.yaml has {read}, not {held}"
     algorithm = make if isinstance(make(), Algorithm) else FedAvg
     try:
         again = runs.run(algorithm, executor, callbacks=[Fixed(**best), _OneRound()])[0].result
@@ -221,7 +226,8 @@ def check_hyperparameters(
 
     ``client`` has hyperparameters of local training without which another one has no effect.
     """
-    algorithm, fixed = make(), {"client": dict(client or {}), "server": {}}
+    algorithm, own = make(), dict(client or {})
+    fixed: dict[str, Any] = {"client": own, "server": {}}
     sides: Sequence[tuple[Literal["client", "server"], Mapping[str, Any]]]
     sides = (("client", algorithm.client), ("server", algorithm.server))
     default = _models_and_scores(*runs.run(make, executor, callbacks=[Fixed(**fixed)])[:2])

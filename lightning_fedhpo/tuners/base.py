@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -42,6 +42,8 @@ class RunPlan:
         server: Evaluates on the server's own validation examples; None where it has none.
         pooled_validation: Returns what evaluates on all clients' validation examples, None where they have none.
         target: What an arm's score is: ``"personalized"``, ``"global"`` or ``"server"``.
+        algorithm: The federated method by its ``name``, with its settings other than hyperparameters.
+        schedules: Whether learning-rate schedules are anew in every ``"job"``, or step by ``"rounds"``.
     """
 
     arms: int | None
@@ -54,6 +56,8 @@ class RunPlan:
     server: ServerValidation | None
     pooled_validation: Callable[[], ServerValidation | None]
     target: str = "personalized"
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    schedules: str = "job"
 
 
 def check_suggestions(tuner: Tuner, suggestions: Sequence[Suggestion], clients: int) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lightning_fedhpo.arguments import check_kinds, is_number, number, shown, whole
 from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.arms.best_file import VALUES, read_best
 from lightning_fedhpo.tuners.base import RunPlan, Tuner
 from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
 
 
 class Fixed(Tuner):
-    """Set client and server hyperparameters without tuning them; ``Fixed(**fed.result.best)`` takes those of a run.
+    """Set client and server hyperparameters without tuning them; ``Fixed("best.yaml")`` takes those of a run.
 
     Args:
-        client: Values by name, for every client in every round.
+        client: Values by name, for every client in every round; or a file, as `file`.
         server: Values by name, for the server.
         clients: Each client's own values, by its number, which go over ``client``: for all clients of the federation,
             from 0, or for none. Numbers may be texts, as in a JSON file.
+        file: A run's ``best.yaml``, in place of all the others. ``Fixed(**fed.result.best)`` takes the same values
+            from memory.
 
     Example:
         >>> Fixed(client={"epochs": 1, "batch_size": 16}).client_names
@@ -27,35 +33,64 @@ class Fixed(Tuner):
 
     def __init__(
         self,
-        client: Mapping[str, Any] | None = None,
+        client: Mapping[str, Any] | str | PathLike[str] | None = None,
         server: Mapping[str, Any] | None = None,
         clients: Mapping[Any, Mapping[str, Any]] | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
     ) -> None:
         check_kinds(Fixed, locals())
-        several = [(f"client {key}", own) for key, own in (clients or {}).items()]
-        for side, values in (("client", client or {}), ("server", server or {}), *several):
+        if isinstance(client, str | PathLike) and file is None:
+            client, file = None, client
+        self._file, self._found = file, dict[str, Any]()
+        if self._file is not None:
+            if client or server or clients:
+                raise ValueError(
+                    f"Fixed takes values or a file that has all of them, got {self._file} and more: change the values "
+                    "in the file."
+                )
+            self._found = read_best(self._file)
+            client, server, clients = (self._found.get(name) for name in VALUES)
+        try:
+            self._take(client or {}, server or {}, clients or {})  # type: ignore[arg-type]  # a text is a file
+        except (TypeError, ValueError) as error:
+            if self._file is None:
+                raise
+            raise type(error)(f"{self._file}: {error}") from error
+
+    def _take(
+        self, client: Mapping[str, Any], server: Mapping[str, Any], clients: Mapping[Any, Mapping[str, Any]]
+    ) -> None:
+        several = [(f"client {key}", own) for key, own in clients.items()]
+        for side, values in (("client", client), ("server", server), *several):
             for name, value in values.items():
                 if not isinstance(name, str) or not name:
                     raise TypeError(f"the name of a {side}'s hyperparameter must be a text, got {shown(name)}.")
                 if is_number(value):
                     number(f"the {side}'s `{name}`", value)
-        self._client = plain(client or {})
-        self._server = plain(server or {})
+        self._client = plain(client)
+        self._server = plain(server)
         shared = self._client.items()
         self._clients = {
             _client(key): {name: value for name, value in plain(own).items() if (name, value) not in shared}
-            for key, own in (clients or {}).items()
+            for key, own in clients.items()
         }
         self.client_names = tuple(dict.fromkeys([*self._client, *(name for _, own in several for name in own)]))
 
     def plan(self, plan: RunPlan) -> None:
-        """Refuse a federation of other clients than those that have values of their own."""
+        """Refuse a federation of other clients than those that have values of their own; warn of another method."""
         if self._clients and set(self._clients) != set(range(plan.clients)):
             raise ValueError(
-                f"`clients` must have values for every client of the federation, numbers 0 to {plan.clients - 1}, got "
-                f"{len(self._clients)} from {min(self._clients)} to {max(self._clients)}: they belong to another "
-                "federation. Give what all clients share as `client`."
+                f"`clients` {'' if self._file is None else f'of {self._file} '}must have values for every client of "
+                f"the federation, numbers 0 to {plan.clients - 1}, got {len(self._clients)} from {min(self._clients)} "
+                f"to {max(self._clients)}: they belong to another federation. Give what all clients share as `client`."
             )
+        for name, present in (("algorithm", plan.algorithm), ("schedules", plan.schedules)):
+            before = self._found.get(name, present)
+            if before != present:
+                rank_zero_warn(
+                    f"{self._file} was found with {name} {_told(before)}, and this run has {_told(present)}."
+                )
 
     def server(self, arm: int, seed: int) -> Config:
         """Return the fixed server values."""
@@ -101,6 +136,17 @@ class Fixed(Tuner):
     @property
     def _own(self) -> set[str]:
         return {name for own in self._clients.values() for name in own}
+
+
+def _told(setting: Any) -> str:
+    """Return a setting in a few words.
+
+    >>> _told({"name": "FedOpt", "optimizer": "adam", "local": []}), _told("job")
+    ("FedOpt(optimizer='adam', local=[])", "'job'")
+    """
+    if not isinstance(setting, Mapping):
+        return repr(setting)
+    return f"{setting.get('name')}({', '.join(f'{n}={value!r}' for n, value in setting.items() if n != 'name')})"
 
 
 def _client(key: Any) -> int:

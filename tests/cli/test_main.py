@@ -21,6 +21,7 @@ from tests.runs import (  # noqa: F401 - the fixture is used unasked
     PLAIN,
     SEARCHED,
     Whole,
+    call,
     composed,
     process,
     quiet_surroundings,
@@ -256,3 +257,16 @@ def test_a_run_that_never_trains_has_no_summary(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match="the rate is at fault"), pytest.warns(UserWarning, match="not finite"):
         train(configured(tmp_path, "tuner.client.lr=1e30"))
     assert not (tmp_path / "summary.json").exists()
+
+
+def test_what_was_found_trains_a_plain_run(tmp_path: Path) -> None:
+    best = train(composed(tmp_path / "a", "tuner=none", *SEARCHED))["best"]
+    file, folder = tmp_path / "a" / "best.yaml", tmp_path / "b"
+    typed = ["tuner=fixed", f"tuner.file={file}", "trainer.max_epochs=2", "logger=none", f"hydra.run.dir={folder}"]
+    assert call(*small(typed))[0] is None
+    assert json.loads((folder / "summary.json").read_text())["best"] == best
+    assert {float(row["lr"]) for row in rows(folder / "jobs.csv")} == {best["client"]["lr"]}
+    settings = OmegaConf.load(folder / "config.yaml")
+    assert settings.search is None and settings.tuner.client == {}
+    code, said = call(*small([*typed, "tuner.client.lr=0.1"]))
+    assert code == 1 and "Fixed takes values or a file that has all of them" in said

@@ -16,7 +16,7 @@ from lightning_fedhpo import FederatedData
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 NOT_TYPED = {
-    "FederatedLoop": {"algorithm", "executor", "clients", "devices", "noise"},  # groups of their own
+    "FederatedLoop": {"algorithm", "executor", "clients", "devices", "noise", "folder"},  # groups, keys of their own
     "Trainer": {"callbacks", "logger", "enable_checkpointing"},  # `callbacks`, `logger`, `checkpoint=null`
     "ModelCheckpoint": {"train_time_interval"},  # an object
     # What the functions for its data sets give.
