@@ -6,12 +6,13 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import guard, processes, ratios, scaling, suite, tables
+from benchmarks import guard, papers, processes, ratios, scaling, suite, tables
 from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, GOALS, OWN, SAME, Case
 from benchmarks.rates import Timed
 from benchmarks.workloads import WORKLOADS
@@ -133,6 +134,23 @@ def test_goals_list_what_is_not_reached() -> None:
 def test_the_page_lists_the_workloads_as_they_are() -> None:
     page = (suite.ROOT / "docs" / "speed.md").read_text()
     assert tables.workloads() in page
+
+
+def test_a_search_is_measured_in_both_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"sequential": papers.Windows(2.0, 4.0, 3.0, "one"), "auto": papers.Windows(3.0, 4.0, 3.5, "lanes")}
+    monkeypatch.setattr(papers, "windows", lambda search, data, executor: taken[executor])
+    rows = papers.compared("logistic", 1, ("sequential", "auto"))
+    found = {(row["side"], row["against"]): row["ratio"] for row in rows}
+    assert found["auto, early", papers.ONE_BY_ONE] == 1.5 and found["auto, late", papers.BETTER] == 1.0
+    table = tables.searches({"rows": rows})
+    assert table.count("| logistic regression 60-10 |") == 1 and table.endswith("- logistic regression 60-10: lanes.")
+
+
+@pytest.mark.slow
+def test_a_search_runs() -> None:
+    search = replace(papers.SEARCHES["logistic-unequal"], rounds=3)
+    found = papers.windows(search, search.data(), "auto")
+    assert min(found.early, found.late, found.whole) > 0 and "side by side" in found.choice
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(0.79, 1), (0.81, 0)])

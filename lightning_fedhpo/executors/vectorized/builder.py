@@ -117,7 +117,8 @@ def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
         stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
         for stage, held in columns.items()
     }
-    tensors = {stage: list(held.tensors) if held else [] for stage, held in columns.items()}
+    device = weights[0].device  # data go to the module's once
+    tensors = {stage: [one.to(device) for one in held.tensors] if held else [] for stage, held in columns.items()}
     if not local.transfers:  # else a step gets other batches
         reasons += _reasons_of_steps(bench, steps, tensors, trusts)
     if update is None or reasons:
