@@ -15,7 +15,7 @@ PACKAGE = ROOT / "lightning_fedhpo"
 LAYERS = [
     {"cli", "testing"},
     {"loop"},
-    {"tracking", "report"},
+    {"tracking", "report", "export"},
     {"setup", "feature_maps"},
     {"plots"},
     {"run"},

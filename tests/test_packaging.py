@@ -104,6 +104,7 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
         "[console_scripts]",
         "fedhpo = lightning_fedhpo.cli.main:main",
         "fedhpo-compare = lightning_fedhpo.cli.compare:main",
+        "fedhpo-export = lightning_fedhpo.cli.export:main",
         "fedhpo-features = lightning_fedhpo.cli.features:main",
         "fedhpo-report = lightning_fedhpo.cli.report:main",
     ]
