@@ -6,6 +6,7 @@
 VENV := .venv
 OLDEST := .venv-oldest
 THIRDPARTY := .venv-thirdparty
+FLOWER := .venv-flower-app
 WORKERS ?= 2
 OLDEST_TESTS ?= tests/lightning tests/resume tests/modules tests/tracking tests/test_imports.py
 ARGS ?=
@@ -28,6 +29,7 @@ help:
 	@echo "make test-oldest  run the tests that meet Lightning on the oldest supported one"
 	@echo "make test-resume  run the slow tests of killed and resumed runs"
 	@echo "make test-thirdparty  train LightningModules of other packages, in an environment of their own"
+	@echo "make test-flower  simulate exported Flower apps, in an environment of their own"
 	@echo "make coverage     run the test suite and fail below 90 % coverage"
 	@echo "make lint         check style; make format: put it right"
 	@echo "make types        check types"
@@ -79,6 +81,9 @@ test-resume: $(VENV)/.installed-dev
 
 test-thirdparty: $(THIRDPARTY)/.installed
 	$(TEST_ENV) $(THIRDPARTY)/bin/python -m pytest -n $(WORKERS) -m thirdparty tests/modules/test_third_party.py $(ARGS)
+
+test-flower: $(FLOWER)/.installed
+	$(TEST_ENV) $(FLOWER)/bin/python -m pytest -m thirdparty tests/export/test_flower_simulation.py $(ARGS)
 
 # One shell line that sets $$python to the interpreter to use, or says what is missing.
 FIND_PYTHON = \
@@ -149,7 +154,13 @@ $(THIRDPARTY)/.installed: $(SETUP_FILES) constraints-thirdparty.txt
 	$(call install,$(THIRDPARTY),$(THIRDPARTY)/constraints.txt,-e ".[plot$(comma)joblib$(comma)thirdparty]" build pytest pytest-cov pytest-xdist)
 	@touch $@
 
+$(FLOWER)/.installed: $(SETUP_FILES) constraints-flower.txt
+	$(call make_venv,$(FLOWER))
+	$(call lay_over,constraints-flower.txt,$(FLOWER))
+	$(call install,$(FLOWER),$(FLOWER)/constraints.txt,-e . "flwr[simulation]" pytest)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) .venv-flower .venv-pfl build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(THIRDPARTY) $(FLOWER) .venv-flower .venv-pfl build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache
 	rm -rf site outputs multirun wandb lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

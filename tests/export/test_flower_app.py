@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import py_compile
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,9 +19,11 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf, open_dict
 
+from lightning_fedhpo import FedOpt
 from lightning_fedhpo.cli.export import main
 from lightning_fedhpo.cli.main import train
-from lightning_fedhpo.export import ClientBatches
+from lightning_fedhpo.export import ClientBatches, write_flower_app
+from lightning_fedhpo.export.flower_server import server_step
 from tests.runs import composed, quiet, rows
 
 if sys.version_info >= (3, 11):
@@ -59,14 +63,10 @@ class Net(LightningModule):
 """
 CLIENT = {"lr": 0.02, "batch_size": 4, "epochs": 2, "weight_decay": 0.1, "decay": 0.1}
 GROUPS = {"lr": 0.02, "lr.1": 0.03, "beta1": 0.8, "eps": 1e-4, "hparams.smoothing": 0.2, "dropout": 0.0}
-ADAPTIVE = ["algorithm=fedopt", "algorithm.lr=0.05"]
 RUNS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     "momentum": (["algorithm.momentum=0.6", "algorithm.decay=0.1"], {**CLIENT, "momentum": 0.5}, False),
     "proximal": (["algorithm=fedprox", "algorithm.mu=0.5", "trainer.accumulate_grad_batches=2"], CLIENT, False),
-    "adam": (ADAPTIVE, CLIENT, False),
-    "corrected": ([*ADAPTIVE, "algorithm.bias_correction=true"], CLIENT, False),
-    "yogi": ([*ADAPTIVE, "algorithm.optimizer=yogi", "algorithm.weighting=uniform"], CLIENT, False),
-    "adagrad": ([*ADAPTIVE, "algorithm.optimizer=adagrad"], CLIENT, False),
+    "adam": (["algorithm=fedopt", "algorithm.lr=0.05", "algorithm.weighting=uniform"], CLIENT, False),
     "groups": (["trainer.gradient_clip_val=0.5", "data.size_spread=0"], {**CLIENT, **GROUPS}, True),
     "rounds": (["fed.schedules=rounds", "data.size_spread=0"], CLIENT, True),
 }
@@ -137,3 +137,82 @@ def test_the_app_trains_as_the_run_did(name: str) -> None:
     for key, tensor in expected.items():
         if "num_batches" not in key:
             np.testing.assert_allclose(model[key], tensor, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("optimizer", ["corrected", "yogi", "adagrad"])
+def test_the_server_steps_as_the_run_did(optimizer: str, tmp_path: Path) -> None:
+    corrected = optimizer == "corrected"
+    method = FedOpt("adam" if corrected else optimizer, lr=0.3, decay=0.1, bias_correction=corrected)  # type: ignore[arg-type]
+    section = {"_target_": "lightning_fedhpo.FedOpt", "optimizer": method.optimizer, "bias_correction": corrected}
+    found: dict[str, Any] = {}
+    exec(server_step(section), found)
+    module = torch.nn.Linear(3, 2)
+    step, weights = found["ServerStep"](module, method.server), [one.detach().clone() for one in module.parameters()]
+    theirs, model = method.server_optimizer(weights, method.server), module.state_dict()
+    for number in range(5):
+        mean = {name: torch.randn_like(one) for name, one in model.items()}
+        model = step(mean, number + 1)
+        for weight, one in zip(weights, mean.values(), strict=True):
+            weight.grad = weight - one
+        theirs.param_groups[0]["lr"] = 0.3 * 0.9**number
+        theirs.step()
+        for weight, one in zip(weights, model.values(), strict=True):
+            torch.testing.assert_close(one, weight)
+
+
+SCAFFOLD = {"_target_": "lightning_fedhpo.algorithms.SCAFFOLD"}
+REFUSED: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]] = {
+    "states": (lambda settings, best: settings.update(algorithm=SCAFFOLD), "control variates"),
+    "another": (lambda settings, best: settings["algorithm"].update(_target_="mine.FedAvg"), "its own"),
+    "local": (lambda settings, best: settings["algorithm"].update(local=["head.*"]), "sends the whole model"),
+    "per client": (lambda settings, best: best.update(clients={"0": {"lr": 1}}), "which number it is"),
+    "script": (lambda settings, best: settings["model"].update(_target_="__main__.Net"), "module of its own"),
+    "list": (lambda settings, best: best["client"].update(betas=[0.9, 0.99]), "numbers, texts, true and false"),
+    "cycle": (lambda settings, best: best["client"].update(max_lr=0.1), "configure_optimizers"),
+    "damaged": (lambda settings, best: settings.pop("trainer"), "config.yaml"),
+}
+"""What is changed in a run's settings and in what it has found, and what the refusal says."""
+
+
+def test_what_an_app_cannot_have_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    run, app = run_of(), Path("app")
+    kept = {name: (run / name).read_text() for name in ("config.yaml", "summary.json")}
+    for what, (change, reason) in REFUSED.items():
+        settings: Any = OmegaConf.to_container(OmegaConf.create(kept["config.yaml"]))
+        summary = json.loads(kept["summary.json"])
+        change(settings, summary["best"])
+        OmegaConf.save(settings, run / "config.yaml")
+        (run / "summary.json").write_text(json.dumps(summary))
+        assert main(["flower", str(run), str(app)]) == 1, what
+        told = capsys.readouterr().err
+        assert told.startswith("fedhpo-export: ") and reason in told and len(told.splitlines()) == 1, what
+        assert not app.exists(), what
+    (run / "summary.json").unlink()
+    assert main(["flower", str(run), str(app)]) == 1  # not finished
+    assert "a finished run has a summary.json" in capsys.readouterr().err
+    for name, text in kept.items():
+        (run / name).write_text(text)
+    app.mkdir()
+    assert main(["flower", str(run), str(app)]) == 0
+    assert main(["flower", str(run), str(app)]) == 1
+    assert "a new folder or an empty one" in capsys.readouterr().err
+
+
+def test_an_app_of_a_users_data_has_their_modules_and_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(["data.size_spread=0"], own=True)
+    settings = OmegaConf.load(run / "config.yaml")
+    Path("table.csv").touch()
+    settings.data = {"_target_": "lightning_fedhpo.data.table", "path": "table.csv", "targets": "run", "clients": 8}
+    settings.clients = {"_target_": "lightning_fedhpo.participation.ClientsInTurn"}
+    OmegaConf.save(settings, run / "config.yaml")
+    assert main(["flower", str(run), "app"]) == 0
+    told = capsys.readouterr().out
+    data = Path("app/tuned/data.py").read_text()
+    assert f'"path": "{Path.cwd()}/table.csv"' in data and '"targets": "run"' in data  # a column, not our folder
+    assert Path("app/mynet.py").read_text() == MODULE and "mynet.py" in told and "ClientsInTurn" in told
+    assert '--federation-config "num-supernodes=8"' in told
+    assert ("pip install 'lightning-fedhpo[flower]'" in told) == (find_spec("flwr") is None)
+    settings.data = {"_target_": "lightning_fedhpo.FederatedData", "clients": 8, "fingerprint": "0"}  # as of a script
+    OmegaConf.save(settings, run / "config.yaml")
+    app = write_flower_app(run, Path("other"))
+    assert "say in tuned/data.py" in app.notes[0] and "NotImplementedError" in Path("other/tuned/data.py").read_text()
