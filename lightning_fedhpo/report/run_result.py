@@ -52,7 +52,7 @@ class RunResult(Result):
         """
         place = path_of("path", path)
         make_folder("path", place.parent)
-        write_best_file(self, place, f"{place.stem}.trajectory.json")
+        write_best_file(self, place)
 
     def report(self, path: str | PathLike[str]) -> None:
         """Write the report of this run: a page to open in a browser. It needs the extra ``report``."""

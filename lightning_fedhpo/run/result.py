@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_fedhpo.arms.arm import Arm
@@ -109,7 +110,7 @@ class Result:
         """The last test, one row a client; empty where there was none."""
         return Table() if self.test is None else self.test.clients
 
-    @property
+    @cached_property
     def trajectory(self) -> Trajectory:
         """The hyperparameters of the search's best arm in each of its rounds, through the arms that it came from."""
         return trajectory_of(self.arms[self.best_searched], self.history, self.jobs, self.configs)

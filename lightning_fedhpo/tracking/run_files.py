@@ -30,11 +30,16 @@ PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "
 """The packages whose versions a summary has."""
 
 
+TESTED = "tested_clients"
+SOME_HAVE = ("configs", "lineage", TESTED)
+"""Tables that not every run has."""
+
+
 def begin_folder(folder: Path, settings: Mapping[str, Any], resumed: bool = False) -> None:
     """Make a run's folder with its settings; what says that an earlier run in it was over goes, unless it goes on."""
     make_folder("folder", folder)
     (folder / FAILED).unlink(missing_ok=True)
-    for name in () if resumed else (SUMMARY, BEST):
+    for name in () if resumed else (SUMMARY, BEST, *(f"{table}.csv" for table in SOME_HAVE)):
         (folder / name).unlink(missing_ok=True)
     with replacing(folder / CONFIG) as file:
         file.write(OmegaConf.to_yaml(OmegaConf.create(dict(settings))))
@@ -43,14 +48,14 @@ def begin_folder(folder: Path, settings: Mapping[str, Any], resumed: bool = Fals
 def write_run(result: Result, folder: Path, summary: Mapping[str, Any]) -> None:
     """Write everything that a run leaves in its folder; the summary comes last, and says that the run is finished."""
     write_tables(result, folder)
-    write_best_file(result, folder / BEST)
+    write_best_file(result, folder / BEST, TRAJECTORY)
     write_summary(folder / SUMMARY, summary)
 
 
 def write_tables(result: Result, folder: Path) -> None:
     """Write the tables of the rounds so far, and of the last test."""
     tables = {"history": result.history, "jobs": result.jobs, "configs": result.configs, **result.tables}
-    tables |= {"federation": result.examples, "tested_clients": result.tested}
+    tables |= {"federation": result.examples, TESTED: result.tested}
     for name, table in tables.items():
         if len(table) or name in ("history", "jobs"):
             table.to_csv(folder / f"{name}.csv")
@@ -63,14 +68,16 @@ def write_failure(folder: Path, error: BaseException) -> None:
         (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
 
 
-def write_best_file(result: Result, path: Path, trajectory: str = TRAJECTORY) -> None:
+def write_best_file(result: Result, path: Path, trajectory: str = "") -> None:
     """Write ``best.yaml``: the values that were found, their scores, what they were found by, and at what cost.
 
-    Where values moved from round to round, it names the trajectory, which is written beside it.
+    Where values moved from round to round, it names the file with all of them, which is written beside it, if it is not
+    there already.
     """
     rows = [{part: row.get(part) for part in ("client", "server", "clients")} for row in result.trajectory]
     moved = any(row != rows[0] for row in rows)
-    if moved:
+    if moved and not trajectory:
+        trajectory = f"{path.stem}.{TRAJECTORY}"
         write_trajectory(path.parent / trajectory, result.trajectory)
     known = {
         **({"trajectory": trajectory} if moved else {}),

@@ -68,11 +68,13 @@ def test_runs_of_scripts_are_compared_by_what_differs(tmp_path: Path, capsys: py
 
 
 def test_a_run_that_fails_leaves_its_rounds_and_the_reason(tmp_path: Path) -> None:
-    toy_run(2, folder=tmp_path)
+    searched(tmp_path)
     with pytest.raises(RuntimeError, match="out of patience"):
         toy_run(4, Fails(), folder=tmp_path)
     assert load_rows(tmp_path) == 2 and "out of patience" in (tmp_path / "failed.txt").read_text()
-    assert not {"summary.json", "best.yaml"} & {path.name for path in tmp_path.iterdir()}, "those of the run before"
+    assert not {"summary.json", "best.yaml", "configs.csv", "tested_clients.csv"} & {
+        path.name for path in tmp_path.iterdir()
+    }, "those of the run before"
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(ValueError, match="`folder` must be a folder that can be written to"):
