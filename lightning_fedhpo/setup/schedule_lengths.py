@@ -64,7 +64,7 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
         )
     for config in configs:
         if config.reduce_on_plateau:
-            _check_plateau(config.scheduler, options.monitor, options.mode)
+            _check_plateau(config, options.monitor, options.mode)
     return private.RoundSchedulers(trainer, module, epochs)
 
 
@@ -106,14 +106,16 @@ def _too_long(name: str, length: int, steps: int, by_rounds: bool) -> str:
     )
 
 
-def _check_plateau(scheduler: Any, monitor: str | None, mode: str) -> None:
+def _check_plateau(config: Any, monitor: str | None, mode: str) -> None:
     if monitor is None:
         raise MisconfigurationException(
             'with schedules="rounds" ReduceLROnPlateau goes by the score of the arm, which FederatedLoop(monitor=None) '
             "does without: name a monitor."
         )
-    if scheduler.mode != mode:
+    watched = config.monitor, config.scheduler.mode
+    if watched != (monitor, mode):
         raise MisconfigurationException(
-            f"ReduceLROnPlateau(mode={scheduler.mode!r}) goes by the arm's score {monitor!r}, in a run with "
-            f"mode={mode!r}: give both the same."
+            'with schedules="rounds" ReduceLROnPlateau goes by the score of the arm, which is '
+            f"FederatedLoop(monitor={monitor!r}, mode={mode!r}), and `configure_optimizers` has "
+            f"monitor={watched[0]!r}, mode={watched[1]!r}: give both the same."
         )

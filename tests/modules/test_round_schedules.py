@@ -194,6 +194,8 @@ def test_in_rounds_the_run_s_length_counts_and_what_cannot_be_is_refused() -> No
     for options, message in (({}, "give both the same"), ({"monitor": None}, "name a monitor")):
         with pytest.raises(MisconfigurationException, match=message):
             fit(2, module=Scheduled(largest), schedules="rounds", **options)
+    with pytest.raises(MisconfigurationException, match="has monitor='train_loss', mode='min': give both the same"):
+        fit(2, module=Scheduled(plateau, monitor="train_loss"), schedules="rounds")
     by_hand = ToyModule()
     by_hand.automatic_optimization = False
     with pytest.raises(MisconfigurationException, match="optimises by hand and steps its own"):
