@@ -70,9 +70,10 @@ class BayesianSearch(Search):
         self.spends = self.arms * self.max_rounds
 
     def fitting(self, rounds: int) -> dict[str, int]:
-        """Return settings with which as many batches of arms take at most so many rounds."""
+        """Return settings with which as many batches of arms take at most so many rounds; else one round for each."""
         longest = rounds * self.max_rounds // self.rounds
-        return {"max_rounds": longest, "budget": longest * self.arms} if longest else {}
+        arms = self.arms if longest else rounds * self.parallel
+        return {"max_rounds": longest or 1, "budget": (longest or 1) * arms} if rounds > 0 else {}
 
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
         """Ask for the next arms once the present ones have had their rounds."""

@@ -40,6 +40,7 @@ WRONG = {
         "set trainer.max_epochs=240",
         "or make the search shorter, search.max_rounds=26.",  # three brackets; with 27 rounds there are four
     ],
+    "search=bayesian trainer.max_epochs=3": ["or make the search shorter, search.max_rounds=1 search.budget=30."],
     "seed=x algorithm.lr=0 tuner.configs=0 trainer.max_epochs=2 fed.cohort=9 evaluate.clients=9": [
         "fedhpo: 6 settings are wrong:",
         "\n- `seed` must be a whole number",
