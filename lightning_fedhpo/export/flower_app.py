@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -67,12 +68,12 @@ def write_flower_app(run: Path, folder: Path) -> FlowerApp:
         data = None if "fingerprint" in settings["data"] else _absolute(dict(settings["data"]), home)
         model = dict(settings["model"])
     _check(algorithm, best, model)
-    command = f'flwr run {folder} local --stream --federation-config "num-supernodes={clients}"'
+    how = f'local --stream --federation-config "num-supernodes={clients}"'
     own = _modules(home, model, data)
     needs = sorted({_package(root) for root in {"lightning", *_roots(model)} - set(own)})
     written = {
         "pyproject.toml": files.PYPROJECT.substitute(
-            command=command.replace(str(folder), "."), name=name, needs=", ".join(needs), rounds=rounds,
+            command=f"flwr run . {how}", name=name, needs=", ".join(needs), rounds=rounds,
             cohort=min(int(fed["cohort"]), clients), save=json.dumps(str(folder / "model.pt")),
             seed=int(settings["seed"]),
             client=_toml(best["client"]), server=_toml(best["server"]),
@@ -95,7 +96,7 @@ def write_flower_app(run: Path, folder: Path) -> FlowerApp:
     for path, text in written.items():
         with replacing(folder / path) as file:
             file.write(text)
-    return FlowerApp(command, list(_notes(settings, data, own)))
+    return FlowerApp(f"flwr run {shlex.quote(str(folder))} {how}", list(_notes(settings, data, own)))
 
 
 def _check(algorithm: Mapping[str, Any], best: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -202,15 +203,17 @@ def _notes(settings: Mapping[str, Any], data: Any, own: Mapping[str, Path]) -> I
     """Yield what is other than in the run."""
     if data is None:
         yield "The run was made by a script: say in tuned/data.py how a client loads its examples."
+        yield "make_model in tuned/task.py has the arguments that the module saved by save_hyperparameters: look at it."
     else:
         yield "It simulates the run's own data. Before it goes to devices: say in tuned/data.py how they load theirs."
     if own:
         yield f"Copied into it: {', '.join(str(place) for place in own.values())}, without what these import."
-    clients = str((settings.get("clients") or {}).get("_target_", "UniformClients"))
-    if not clients.endswith("UniformClients"):
-        yield f"The run drew its clients by {clients.rpartition('.')[2]}; the app draws all alike (server_app.py)."
-    for name in ("devices", "noise"):
-        if settings.get(name):
-            yield f"The run's `{name}` was simulated; it is not in the app."
+    simulated = {name: settings.get(name) or settings["fed"].get(name) for name in ("clients", "devices", "noise")}
+    told = simulated.pop("clients") or {}
+    clients = str(told.get("_target_", told.get("name", "UniformClients"))).rpartition(".")[2]
+    if clients != "UniformClients":
+        yield f"The run drew its clients by {clients}; the app draws all alike (server_app.py)."
+    for name in (name for name, one in simulated.items() if one):
+        yield f"The run's `{name}` was simulated; it is not in the app."
     if settings.get("callbacks") and set(settings["callbacks"]) - {"progress"}:
         yield "The run's own callbacks are not in the app: add them in make_trainer (task.py)."

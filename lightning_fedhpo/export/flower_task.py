@@ -130,16 +130,18 @@ def share(groups: list[dict[str, Any]], key: str, value: float) -> None:
 '''
 
 DROPOUT = """\
+    nn = torch.nn
+    plain = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout
     for layer in module.modules():
-        if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
+        if isinstance(layer, plain):
             layer.p = values["dropout"]
-        elif isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
+        elif isinstance(layer, nn.MultiheadAttention) or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1):
             layer.dropout = values["dropout"]
 """
 
 TRAINER: dict[str, Any] = {
     "accelerator": "auto", "precision": "32-true", "accumulate_grad_batches": 1, "gradient_clip_val": None,
-    "gradient_clip_algorithm": None, "limit_train_batches": None, "deterministic": None, "detect_anomaly": False,
+    "gradient_clip_algorithm": None, "limit_train_batches": 1.0, "deterministic": None, "detect_anomaly": False,
 }  # fmt: skip
 """The Trainer's settings that change a client's training, with what they are by themselves."""
 
@@ -162,7 +164,7 @@ def task(model: dict[str, Any], client: Mapping[str, Any], settings: Mapping[str
     before = "".join(_attribute(name) for name, kind in kinds.items() if kind == "attribute")
     before += DROPOUT * ("dropout" in client)
     given = {name: settings["trainer"].get(name, usual) for name, usual in TRAINER.items()}
-    chosen = [f"        {name}={literal(one)},\n" for name, one in given.items() if one != TRAINER[name]]
+    chosen = [f"        {name}={literal(one)},\n" for name, one in given.items() if one not in (None, TRAINER[name])]
     imported, call = _model(model)
     uses_torch = "torch." in on_start + before
     text = TASK.substitute(

@@ -86,7 +86,11 @@ def load(context: Context, split: str, batch_size: int | None = None, server_rou
     """Return the batches of a client, and how many examples they have.
 
     The run was made by a script, which knows the data. Return a DataLoader of a client's examples ("train", shuffled,
-    in batches of batch_size; or "val"). In a simulation clients have numbers: context.node_config["partition-id"].
+    in batches of batch_size; or "val"). In a simulation clients have numbers. With a FederatedData
+    that a function `clients` of yours makes:
+
+        batches = ClientBatches(clients(), int(context.node_config["partition-id"]), split, batch_size)
+        return batches, batches.examples  # from lightning_fedhpo.export import ClientBatches
     """
     raise NotImplementedError("say in tuned/data.py how a client loads its examples")
 '''

@@ -215,4 +215,5 @@ def test_an_app_of_a_users_data_has_their_modules_and_paths(capsys: pytest.Captu
     settings.data = {"_target_": "lightning_fedhpo.FederatedData", "clients": 8, "fingerprint": "0"}  # as of a script
     OmegaConf.save(settings, run / "config.yaml")
     app = write_flower_app(run, Path("other"))
-    assert "say in tuned/data.py" in app.notes[0] and "NotImplementedError" in Path("other/tuned/data.py").read_text()
+    assert "say in tuned/data.py" in app.notes[0] and "save_hyperparameters" in app.notes[1]
+    assert "NotImplementedError" in Path("other/tuned/data.py").read_text()
