@@ -16,7 +16,7 @@ from typing import Any, cast
 import hydra
 import lightning
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Sweep
+from hydra.core.override_parser.types import ChoiceSweep, Glob
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from lightning.pytorch.loggers import Logger
@@ -30,7 +30,16 @@ from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.cli.resume import complete, finished, from_newest, how_to_resume, key_of, tidy_states, value_of
+from lightning_fedhpo.cli.resume import (
+    complete,
+    finished,
+    from_newest,
+    how_to_resume,
+    key_of,
+    switch,
+    tidy_states,
+    value_of,
+)
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.files.folders import path_of
 from lightning_fedhpo.loop import FederatedLoop
@@ -58,7 +67,10 @@ GROUPS = {"algorithm", "clients", "data", "devices", "executor", "logger", "mode
     "space",
     "trainer",
     "tuner",
+    "experiment",
 }
+PARTS = {"data/partition", "space/client", "space/server"}
+"""Groups of a section's parts: an empty list leaves them out."""
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
@@ -98,6 +110,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
     with WrongSettings(readable) as wrong:
         checkpoint, count = wrong.attempt(existing, cfg.ckpt_path), wrong.attempt(threads_of, cfg.threads)
         seed = wrong.attempt(whole, "seed", cfg.seed, 0, MOST_SEED) or 0
+        wrong.attempt(switch, "report", cfg.report)
         if wrong.errors:  # others take these two, and are to be looked at for themselves
             cfg = cast(DictConfig, OmegaConf.merge(cfg, {"seed": seed, "threads": count}))
 
@@ -218,9 +231,10 @@ def main() -> None:
         sys.exit(1)
     sys.path.insert(0, os.getcwd())
     for argument in sys.argv[1:]:
-        group, _, text = argument.partition("=")
-        chosen = value_of(argument) if group in GROUPS and text else "nothing"
-        if not chosen or not isinstance(chosen, str | list | dict | Sweep):
+        group, text = key_of(argument), argument.partition("=")[2]
+        chosen = value_of(argument) if group in GROUPS | PARTS and text else "nothing"
+        several = chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]
+        if not all(isinstance(one, str | list | dict | Glob) and (one or group in PARTS) for one in several):
             rule = f"`{group}` must be the name of an option, got {text}"  # Hydra would show a traceback
             print(f"fedhpo: {rule}: `fedhpo --help` lists them, none among them where it can be.", file=sys.stderr)
             sys.exit(1)

@@ -169,9 +169,8 @@ def in_order(hydra: Any) -> bool:
 
 def check_resumed(config: DictConfig, name: str) -> None:
     """Refuse ``resume=true`` where it is not clear what goes on. `name` is the setting that names the folder."""
-    for switch, hint in {"resume": ": `ckpt_path` takes a file", "trust": "", "report": ""}.items():
-        if not isinstance(config[switch], bool):
-            raise TypeError(f"`{switch}` must be true or false, got {config[switch]!r}{hint}.")
+    switch("resume", config.resume, ": `ckpt_path` takes a file")
+    switch("trust", config.trust)
     if not config.resume:
         return
     hydra, folder = config.hydra, Path(OmegaConf.select(config, name)).absolute()
@@ -188,6 +187,12 @@ def check_resumed(config: DictConfig, name: str) -> None:
             )
     elif not any(key_of(one) == name for one in hydra.overrides.hydra):
         raise ValueError(f"`resume=true` needs the folder to go on in: add {name}=<folder>.")
+
+
+def switch(name: str, value: Any, hint: str = "") -> None:
+    """Refuse a setting that is neither true nor false."""
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be true or false, got {value!r}{hint}.")
 
 
 def _told(overrides: Sequence[str], others: Sequence[str]) -> str:
