@@ -20,12 +20,13 @@ from typing import Any
 from lightning.pytorch import Trainer
 
 from benchmarks.tables import table
-from lightning_fedhpo import loop
 from lightning_fedhpo.cli import main as command
 from lightning_fedhpo.client.training import LocalTraining
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.loop import FederatedLoop
+from lightning_fedhpo.run import round
+from lightning_fedhpo.run.round import Round
 
 TRAINING = "local training"
 TESTS = "tests on clients, online and at the end"
@@ -33,11 +34,11 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     TRAINING: [(LocalTraining, "train"), (BatchedJobs, "run")],
     "tracing steps": [(Programs, "_made")],
     "clients' validation": [(LocalTraining, "evaluate"), (BatchedJobs, "_scores")],
-    "cohorts and suggestions": [(FederatedLoop, "begin_round")],
-    "aggregation, books, tuner": [(FederatedLoop, "_aggregate"), (FederatedLoop, "end_round")],
+    "cohorts and suggestions": [(Round, "begin")],
+    "aggregation, books, tuner": [(Round, "_aggregate"), (Round, "end")],
     "figures for loggers": [(FederatedLoop, "publish")],
     "checkpoints": [(Trainer, "save_checkpoint")],
-    TESTS: [(FederatedLoop, "evaluate"), (loop, "online_test")],
+    TESTS: [(FederatedLoop, "evaluate"), (round, "online_test")],
     "tables and the loggers' end": [(command, "write_run"), (command, "conclude")],
 }
 

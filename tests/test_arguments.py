@@ -63,8 +63,8 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     parameters.pop("server_data", None)  # anything that has examples, which shows when the run begins
     needed = {name: NEEDED[name] for name in parameters if name in NEEDED}
     needed |= {"low": 1.0, "high": 2.0} if made is Float else {}
-    if made is FederatedLoop:
-        needed.pop("clients")  # who takes part, not how many there are
+    if made in (FederatedLoop, Fixed):
+        needed.pop("clients")  # who takes part or their values, not how many there are
     if "path" in parameters:
         needed["path"] = str(tmp_path / "small.npz")
         np.savez(needed["path"], x=np.zeros((6, 28, 28), "uint8"), y=np.arange(6), writer=[0, 0, 0, 1, 1, 1])
@@ -91,7 +91,7 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: FederatedLoop(monitor=None, target="global"), ValueError, "monitor=None"),
         (lambda: FederatedLoop(monitor=5), TypeError, "`monitor` must be a text or None, got 5"),
         (lambda: FederatedLoop(evaluate_at="often"), TypeError, "a sequence of whole numbers or None, got 'often'"),
-        (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping or None, got \[1\]"),
+        (lambda: Fixed(client=[1]), TypeError, r"`client` must be a mapping, a text, .* or None, got \[1\]"),
         (lambda: FederatedLoop(evaluate_at=[]), ValueError, "`evaluate_at` must have a number of rounds, got an empty"),
         (lambda: FedEx(configs=3, cutoff=1.5), ValueError, "`cutoff` must be below 1.10, the entropy of 3 .*, got 1.5"),
         (lambda: FederatedLoop(evaluate_at=[3, 0]), ValueError, "`evaluate_at` must be at least 1, got 0"),

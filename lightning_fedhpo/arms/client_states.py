@@ -15,6 +15,7 @@ class ClientStates(Mapping[int, ClientState]):
     Args:
         spill: Where states go beyond its limit; without one all stay in memory.
 
+    >>> import torch
     >>> states = ClientStates()
     >>> states.update(3, {"control": [torch.ones(2)]})
     >>> states[3]["control"], 4 in states, states.nbytes

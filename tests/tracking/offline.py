@@ -50,8 +50,8 @@ def _written(path: Path) -> Iterator[Any]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the runs' files below a folder, in the order of their making."""
-    return sorted(folder.rglob("*.wandb"), key=lambda path: path.stat().st_mtime)
+    """Return the runs' files below a folder, as they were made: what a killed one leaves may still be written to."""
+    return sorted(folder.rglob("*.wandb"), key=lambda path: (path.parent.name.rpartition("-")[0], path.stat().st_mtime))
 
 
 def of_kind(path: Path, kind: str) -> list[Any]:

@@ -90,7 +90,7 @@ def choose_shape(
     all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves none to run alone.
 
     >>> jobs = draw_jobs(np.array([64]), [(8, 1), (64, 1)], jobs=8)
-    >>> shape = choose_shape(jobs, StepCost(9.0, 0.0, 1.0), StepCost(9.0, 0.0, 2.0), lambda width: 99, None, False)
+    >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), StepCost(90.0, 0.0, 4.0), lambda width: 99, None, False)
     >>> shape.width, shape.limit
     (8, 64)
     """
