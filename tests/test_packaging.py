@@ -20,7 +20,7 @@ else:  # pragma: no cover - Python 3.10 has it under another name, which pytest 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-# Imports the package as it is where none of these is installed: neither importable nor among the distributions, which
+# Imports the package where none of these is installed: neither importable nor among the distributions, which
 # is where torchmetrics and Lightning look.
 BARE_IMPORT = """
 import importlib.metadata, importlib.util, sys
@@ -48,11 +48,43 @@ def from_name(name):
 
 importlib.metadata.Distribution.from_name = from_name
 
+import atexit, signal, threading
+import lightning.pytorch as L, numpy, torch, torchmetrics
+from lightning.fabric.strategies.launchers import subprocess_script as fabric_script
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy, launchers
+from lightning.pytorch.strategies.launchers import multiprocessing, subprocess_script
+from lightning.pytorch.trainer.connectors import signal_connector
+from torch import distributed
+
+CLASSES = [
+    launchers._SubprocessScriptLauncher, launchers._MultiProcessingLauncher, DDPStrategy, SingleDeviceStrategy,
+    Strategy, L.Trainer, L.LightningModule, L.Callback, _FitLoop, signal_connector._SignalConnector,
+    torch.nn.Module, torch.Tensor, torch.optim.Optimizer, torch.optim.SGD, torchmetrics.Metric,
+]
+MODULES = [
+    subprocess_script, fabric_script, multiprocessing, distributed, torch, torch.nn.functional, numpy, numpy.random
+]
+
+def state():
+    found = {f"{c.__qualname__}.{name}": value for c in CLASSES for name, value in vars(c).items()}
+    return found, {f"{m.__name__}.{name}": value for m in MODULES for name, value in vars(m).items()}
+
+own, shared = state()
+process = (sys.excepthook, signal.getsignal(signal.SIGTERM), atexit._ncallbacks(), threading.active_count())
 import lightning_fedhpo
+lightning_fedhpo.FederatedLoop()
+assert process == (
+    sys.excepthook, signal.getsignal(signal.SIGTERM), atexit._ncallbacks(), threading.active_count()
+), "the process"
+own_after, shared_after = state()
+assert sorted(own) == sorted(own_after)
+known = [(own, own_after), (shared, shared_after)]  # a module may get attributes: its parts that are imported
+changed = [name for before, after in known for name, value in before.items() if after.get(name) is not value]
 
 missing = [name for name in lightning_fedhpo.__all__ if not hasattr(lightning_fedhpo, name)]
 loaded = blocked & {name.partition(".")[0] for name in sys.modules}
-print(f"missing={missing} loaded={sorted(loaded)}")
+print(f"missing={missing} loaded={sorted(loaded)} changed={changed}")
 """
 
 
@@ -110,10 +142,10 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     ]
 
 
-def test_a_bare_install_imports() -> None:
-    done = process("-c", BARE_IMPORT, cwd=ROOT)
+def test_a_bare_install_imports_and_changes_nothing_in_lightning_torch_and_numpy(tmp_path: Path) -> None:
+    done = process("-c", BARE_IMPORT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "missing=[] loaded=[]"
+    assert done.stdout.splitlines()[-1] == "missing=[] loaded=[] changed=[]"
 
 
 def test_constraints_pin_what_the_project_asks_for() -> None:

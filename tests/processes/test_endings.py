@@ -143,29 +143,11 @@ options = {"strategy": "ddp", "devices": 2, "enable_checkpointing": True}
 trainer = quiet_trainer(3, fed, ends, OnExceptionCheckpoint("."), **options)
 trainer.fit(ToyModule(), datamodule=toy_data())
 """
-FORKED = """
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-
-if __name__ == "__main__":
-    trainer = quiet_trainer(1, FederatedLoop(cohort=4), strategy="ddp_fork", devices=2)
-    trainer.fit(ToyModule(), datamodule=toy_data())
-"""
-
-
-def _script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "script.py").write_text(text)
-    return process("script.py", cwd=folder, timeout=180)
 
 
 def test_where_the_first_process_is_killed_the_next_one_writes_and_speaks(tmp_path: Path) -> None:
-    done = _script(SCRIPT, tmp_path)  # waits for the second process too: it has the same pipes
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = process("script.py", cwd=tmp_path, timeout=180)  # waits for the second process too: it has the same pipes
     assert done.returncode == -signal.SIGKILL
     assert "LostProcessError: another process of this run has ended" in done.stderr
     assert torch.load(tmp_path / "on_exception.ckpt", weights_only=True)["epoch"] == 1
-
-
-def test_processes_by_fork_are_refused(tmp_path: Path) -> None:
-    done = _script(FORKED, tmp_path)
-    assert done.returncode == 1
-    assert 'not the run\'s arms and records. Use one process, or Trainer(strategy="ddp")' in done.stderr

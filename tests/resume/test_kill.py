@@ -19,19 +19,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import offline  # noqa: E402 - a module of the tests beside this folder
 
 ROOT = Path(__file__).parents[2]
-QUICK = [LOGGED, "scaffold, fedpop"]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return where a case was run, killed and resumed; quick cases and others are run by a process each."""
+    """Return where a case was run, killed and resumed; the one with W&B and the others are run by a process each."""
     known: dict[str, Path] = {}
 
     def of(case: str) -> Path:
         if case not in known:
             path = tmp_path_factory.mktemp("killed")
-            several = QUICK if case in QUICK else [name for name in KILLED if name not in QUICK]
+            several = [LOGGED] if case == LOGGED else KILLED
             quiet = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
             done = process("-m", "tests.resume.killing", str(path), "0", *several, cwd=ROOT, timeout=600, **quiet)
             assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
@@ -41,9 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return of
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in (LOGGED, *KILLED)]
-)
+@pytest.mark.parametrize("case", [LOGGED, *(pytest.param(name, marks=pytest.mark.slow) for name in KILLED)])
 def test_a_killed_run_resumes_bitwise(case: str, folder: Callable[[str], Path]) -> None:
     places = folder(case), folder(case) / "whole"
     resumed, expected = (json.loads((place / "outcome.json").read_text()) for place in places)
