@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,23 +76,37 @@ def check_effect(
 
 SERVER_ROUNDS = 3
 """Aggregations in which a server hyperparameter has to show: momentum shows in the second, decay too."""
+SERVER_CLIENTS = 5
+"""Clients of each of them, from the smallest to the largest: a hyperparameter may act on their weights."""
 
 
 def check_server_effect(algorithm: Algorithm, name: str, values: tuple[Any, Any], weights: Sequence[Tensor]) -> None:
     """Raise where two values of a server hyperparameter lead to the very same model, from the same clients' models."""
-    first, second = (_aggregated(algorithm, {name: value}, weights) for value in values)
-    if same((first, {}), (second, {})):
-        raise ValueError(
-            f"server hyperparameter {name!r} takes no effect: {SERVER_ROUNDS} aggregations of "
-            f"{type(algorithm).__name__} with {values[0]!r} give the same model, bit for bit, as with {values[1]!r}. "
-            "Return it from `server_options`, or leave it out of the space."
-        )
-
-
-def _aggregated(algorithm: Algorithm, server: Config, weights: Sequence[Tensor]) -> list[Tensor]:
-    arm, draw = Arm(0, algorithm, server, weights), torch.Generator().manual_seed(0)
+    arms = [Arm(0, algorithm, {name: value}, weights) for value in values]
+    draw = torch.Generator().manual_seed(0)
+    by_size = np.argsort(algorithm.sizes, kind="stable")
+    clients = by_size[np.linspace(0, len(by_size) - 1, min(SERVER_CLIENTS, len(by_size))).round().astype(int)].tolist()
     for number in range(SERVER_ROUNDS):
-        model = [w.detach() + 0.1 * torch.randn(w.shape, generator=draw).to(w) for w in weights]
-        arm.add(ClientResult(Job(number, 0, 0, {}), model, (), (), {}, 1, 0, 1, 1, 0, None, None), 1.0)
-        algorithm.aggregate(arm)
-    return [weight.detach() for weight in arm.weights]
+        for client in clients:
+            result = _drawn_result(algorithm, Job(number, 0, client, {}), weights, draw)
+            for arm in arms:
+                if algorithm.overrides_local_training:  # only its own training knows what it hands to `receive`
+                    Algorithm.receive(algorithm, arm, result)
+                else:
+                    algorithm.receive(arm, result)
+        for arm in arms:
+            algorithm.aggregate(arm)
+        if not all(equal(one, other) for one, other in zip(arms[0].weights, arms[1].weights, strict=True)):
+            return
+    raise ValueError(
+        f"server hyperparameter {name!r} takes no effect: {SERVER_ROUNDS} aggregations of "
+        f"{type(algorithm).__name__} with {values[0]!r} give the same model, bit for bit, as with {values[1]!r}. "
+        "Return it from `server_options`, read it from `arm.server`, or leave it out of the space."
+    )
+
+
+def _drawn_result(algorithm: Algorithm, job: Job, weights: Sequence[Tensor], draw: torch.Generator) -> ClientResult:
+    model = [w.detach() + 0.1 * torch.randn(w.shape, generator=draw).to(w) for w in weights]
+    examples, sums = int(algorithm.sizes[job.client]), [1.0] * len(model)
+    used = dict(algorithm.client)
+    return ClientResult(job, model, (), (), used, examples, 0, 1, examples, 0, None, None, lr_sums=sums)

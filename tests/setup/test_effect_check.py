@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from lightning_fedhpo import Choice, Ditto, FedAvg, FedPA, Fixed, Float, RandomSearch, SearchSpace
-from lightning_fedhpo.testing import ToyModule, toy_run
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.testing import ToyModule, toy_run, uneven_data
+from lightning_fedhpo.types import ClientResult
 from tests.fits import fit
 
 
@@ -84,6 +86,24 @@ def test_a_server_hyperparameter_without_effect_is_found_before_the_first_round(
     space = SearchSpace(server={"lr": Float(0.1, 1.0), "momentum": Float(0.0, 0.9), "warmth": Float(0.1, 1.0)})
     with pytest.raises(ValueError, match="server hyperparameter 'warmth' takes no effect"):
         toy_run(2, RandomSearch(space, budget=4, max_rounds=2), algorithm=Deaf(), executor="sequential")
+
+
+class Tempered(FedAvg):
+    """Weighs clients by a power of their examples, a hyperparameter that acts before the sums are aggregated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server["power"] = 1.0
+
+    def receive(self, arm: Arm, result: ClientResult) -> None:
+        arm.add(result, result.train_examples ** arm.server["power"])
+
+
+def test_a_server_hyperparameter_that_acts_where_results_are_received_can_be_tuned() -> None:
+    space = SearchSpace(server={"power": Float(0.0, 1.0)})
+    search = RandomSearch(space, budget=2, max_rounds=1)
+    fed, _, _ = toy_run(2, search, algorithm=Tempered(), data=uneven_data(), executor="sequential")
+    assert 0 < fed.result.best["server"]["power"] < 1
 
 
 @pytest.mark.parametrize(
