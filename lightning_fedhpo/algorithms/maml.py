@@ -106,7 +106,7 @@ def _groups(run: LocalRun) -> list[dict[str, Any] | None]:
     optimizer, local = run.local.trainer.optimizers[0], run.local
     plain = type(optimizer) is SGD and not any(g["dampening"] or g["nesterov"] for g in optimizer.param_groups)
     if not local.bare or not plain:
-        what = ", ".join(local.besides) or type(optimizer).__name__
+        what = ", ".join(local.lightning_features) or type(optimizer).__name__
         raise MisconfigurationException(
             f"second-order MAML follows plain steps of SGD back, without dampening and Nesterov's momentum, got "
             f"{what}: do without it, or take MAML(first_order=True)."

@@ -62,7 +62,8 @@ class LocalTraining:
     Attributes:
         recorder: Holds what the module logs.
         channels_inside: Whether batches of images have channels innermost.
-        besides: Names what a step has beside loss, backward and optimizer; with nothing it is ``bare``.
+        lightning_features: Names what a step has beside loss, backward and optimizer, and only Lightning's loop does;
+            with nothing it is ``bare``.
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class LocalTraining:
         self._transfer = private.batch_transfer(trainer, module, data)
         self._modules = list(module.modules())
         self._custom_eval = any(_overrides_mode(child) for child in self._modules)
-        self.besides = private.features_needing_lightning_loop(trainer, module)
-        self.bare = not self.besides
+        self.lightning_features = private.features_needing_lightning_loop(trainer, module)
+        self.bare = not self.lightning_features
         self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
         self._evaluation_steps: dict[str, Step] = {}
         local = schedules and module.automatic_optimization

@@ -15,7 +15,7 @@ from lightning_fedhpo.executors.base import Executor, Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import MEGABYTE, Sequential, Setting, Vectorized
 from lightning_fedhpo.executors.step_costs import StepCost, StepCounter
-from lightning_fedhpo.executors.vectorized.builder import vectorized
+from lightning_fedhpo.executors.vectorized.builder import build_vectorized
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
 from lightning_fedhpo.executors.vectorized.graph.trace import compiler
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
@@ -84,22 +84,22 @@ def _try_vectorized(
     memory = wished.memory * MEGABYTE
     if not asked and sequential.bench.algorithm.keeps_client_state:
         memory //= 2  # what a round's clients will keep waits in memory, too
-    uncompiled = None
+    why_not_compiled = None
     if wished.compile is False:
-        uncompiled = "as asked for"
+        why_not_compiled = "as asked for"
     elif wished.compile is None and compiler() is None:
-        uncompiled = "there is no C++ compiler"
+        why_not_compiled = "there is no C++ compiler"
     elif asked:
-        uncompiled = ""
-    found = vectorized(sequential, plan, memory, step.cost, uncompiled, trusts=asked)
+        why_not_compiled = ""
+    found = build_vectorized(sequential, plan, memory, step.cost, why_not_compiled, trusts_user=asked)
     if found is None:
         return sequential, "jobs run one after another: side by side, a round would take as long or longer"
-    chosen, uncompiled = found
+    chosen, why_not_compiled = found
     batched, programs = chosen.batched, chosen.batched.programs
     alone = "" if batched.limit is None else f", but for those with batches of {batched.limit} examples or more"
     why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step{alone}"
     lanes = f"{programs.lanes} lane{'s' if programs.lanes > 1 else ''} of {programs.width} examples"
-    compiled = f"not compiled: {uncompiled}" if uncompiled else "compiled"
+    compiled = f"not compiled: {why_not_compiled}" if why_not_compiled else "compiled"
     return chosen, f"jobs run side by side, {why}; in {lanes}; {compiled}"
 
 

@@ -51,6 +51,7 @@ class Records:
         results: Sequence[ClientResult],
         on_server: Mapping[str, float],
         settings: Mapping[str, Cell],
+        *,
         models_received: int = 0,
     ) -> None:
         """Record the costs and the results of an arm's round."""

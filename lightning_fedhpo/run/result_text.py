@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -86,14 +87,15 @@ def html(result: Result) -> str:
 
 @rank_zero_only
 def tell_eliminated(eliminated: Sequence[Arm], arms: Population, monitor: str | None) -> None:
-    """Log which arms a round has taken out, and which one is the best so far."""
+    """Log which arms a round has taken out, and which one is the best so far, if one has a score."""
     if not eliminated:
         return
     best, live = arms.best, len(arms.live)
     numbers = ", ".join(str(arm.index) for arm in eliminated[:10]) + (", ..." if len(eliminated) > 10 else "")
+    first = f"the best is arm {best.index} with {monitor} {best.scores[-1]:.4g}"
     LOGGER.info(
         f"After {eliminated[0].rounds} rounds {len(eliminated)} of {len(eliminated) + live} arms were eliminated "
-        f"({numbers}); the best is arm {best.index} with {monitor} {best.scores[-1]:.4g}."
+        f"({numbers}); {first if math.isfinite(best.scores[-1]) else 'none has a finite score'}."
     )
 
 

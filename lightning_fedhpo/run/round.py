@@ -153,7 +153,7 @@ class Round:
         on_server = {} if parts.server is None else parts.server.score(arm, parts.chosen(arm))
         score, seen, exact = self._scored(arm, results, on_server)
         records.take_score(arm, score, results)
-        records.record_round(number, arm, results, on_server, exact | columns, tuner.models_received)
+        records.record_round(number, arm, results, on_server, exact | columns, models_received=tuner.models_received)
         tuner.observe(arm, seen, self.context)
         self._state.phase = "round"
 

@@ -107,4 +107,4 @@ def test_a_client_s_result_does_not_depend_on_who_trained_before_it(name):
 def test_a_hook_inside_a_step_is_left_to_lightnings_own_loops(hook):
     kind = type("Hooked", (Plain,), {hook: lambda *given, **options: getattr(Plain, hook)(*given, **options)})
     fed, _ = federated(Case(kind), Case(kind).build(), federation(Case(kind)))
-    assert fed.session.bench.local.besides == [f"`{hook}`"]
+    assert fed.session.bench.local.lightning_features == [f"`{hook}`"]

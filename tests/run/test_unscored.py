@@ -18,6 +18,7 @@ from lightning_fedhpo import (
     SuccessiveHalving,
     seeding,
 )
+from lightning_fedhpo.run import result_text
 from lightning_fedhpo.run.unscored import UnscoredError
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_tensors
 from lightning_fedhpo.testing.contract_runs import toy_space
@@ -49,7 +50,11 @@ def _fit(data: FederatedData, *callbacks: Any, rounds: int = 4, **loop: Any) -> 
         ([lambda: FedEx(toy_space(), configs=4)], "the search is over after round 1"),
     ],
 )
-def test_nobody_who_takes_part_has_validation_examples(callbacks: list[Any], says: str) -> None:
+def test_nobody_who_takes_part_has_validation_examples(
+    callbacks: list[Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(result_text.LOGGER, "info", told.append)
     rounds = 4 if "eliminated" in says else 2
     with (
         pytest.warns(UserWarning, match="nobody who took part in round 0 of .* has validation examples") as said,
@@ -57,6 +62,7 @@ def test_nobody_who_takes_part_has_validation_examples(callbacks: list[Any], say
     ):
         _fit(_data(scored=ORDER[5]), *(make() for make in callbacks), rounds=rounds)
     assert sum("nobody who took part" in str(one.message) for one in said) == 1
+    assert [line.rpartition("; ")[2] for line in told] == ["none has a finite score."] * ("eliminated" in says)
 
 
 def test_examples_of_the_server_that_are_not_finite() -> None:

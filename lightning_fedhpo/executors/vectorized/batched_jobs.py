@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.training import Done
 from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
-from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, in_turn, plan_lanes
+from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, lay_out_validation, plan_lanes
 from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
 from lightning_fedhpo.executors.vectorized.optimizers import At
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
@@ -34,6 +34,17 @@ EVALUATED_AT_ONCE = 64
 
 Snapshot = tuple[list[Tensor], dict[str, float]]
 """A job's weights, and what it has logged, after the first steps."""
+
+
+@dataclass(frozen=True)
+class PlannedJobs:
+    """Jobs that are trained together: what each is to do, and where and when."""
+
+    jobs: Sequence[Job]
+    arms: Mapping[int, Arm]
+    settings: Sequence[JobSettings]
+    plan: LanePlan
+    context: RoundContext
 
 
 class BatchedJobs:
@@ -58,7 +69,7 @@ class BatchedJobs:
 
     def lane_bytes(self, width: int) -> int:
         """Return how many bytes a lane takes."""
-        added = self.programs.added  # it needs the received weights, and a second gradient
+        added = self.programs.added_gradient  # it needs the received weights, and a second gradient
         kept = self.model_bytes * (3 + self.programs.state + 2 * bool(added)) + (added.nbytes if added else 0)
         return kept + width * self.example_bytes
 
@@ -93,8 +104,9 @@ class BatchedJobs:
         self.shape(lanes, width)
         setting = self._setting(job, arm)
         held, work = Lanes(self.bench.state.weights, self.programs, self._dtype), self._work(job, setting, context)
-        held.begin([0], [job], {job.arm: arm}, self.bench.algorithm)
-        *numbers, rows, shares = next(self._by_tick(self._planned([work]), [setting], [job], context))
+        planned = PlannedJobs([job], {job.arm: arm}, [setting], self._planned([work]), context)
+        held.begin([0], planned.jobs, planned.arms, self.bench.algorithm)
+        *numbers, rows, shares = next(self._by_tick(planned))
         return self.programs.traced([*held.tensors, *numbers, *self.programs.columns["training"], rows, shares])
 
     @torch.no_grad()
@@ -122,7 +134,7 @@ class BatchedJobs:
         if scored and context.needs_before:
             rows.load(range(len(jobs)), (arms[job.arm].weights for job in jobs))
             before = self._scores(rows, settings, jobs)
-        snapshots = self._train(lanes, rows, plan, settings, jobs, arms, context, watched)
+        snapshots = self._train(lanes, rows, PlannedJobs(jobs, arms, settings, plan, context), watched)
         logged = self._logged(rows, [one.epochs * one.used for one in work])
         after = self._scores(rows, settings, jobs) if scored else {}
         finite = self._finite(rows)
@@ -147,25 +159,16 @@ class BatchedJobs:
         total = -(-jobs // count) * count
         return Rows([tensor.new_empty(total, *tensor.shape[1:]) for tensor in lanes.outcome.tensors])
 
-    def _train(
-        self,
-        lanes: Lanes,
-        rows: Rows,
-        plan: LanePlan,
-        settings: Sequence[JobSettings],
-        jobs: Sequence[Job],
-        arms: Mapping[int, Arm],
-        context: RoundContext,
-        watched: Sequence[int],
-    ) -> dict[int, Snapshot]:
+    def _train(self, lanes: Lanes, rows: Rows, planned: PlannedJobs, watched: Sequence[int]) -> dict[int, Snapshot]:
         """Train jobs, leave their models in rows, and return those that are watched as after their first steps."""
         programs, algorithm = self.programs, self.bench.algorithm
+        jobs, arms, plan = planned.jobs, planned.arms, planned.plan
         begins, ends, looks = _places_by(plan.begins), _places_by(plan.ends), defaultdict[int, list[int]](list)
         first = {place: (plan.job == place) & plan.closes & (plan.steps <= STEPS_COMPARED) for place in watched}
         for place, steps in first.items():
             looks[int(np.flatnonzero(steps.any(1)).max(initial=-1))].append(place)
         snapshots, columns = {}, programs.columns["training"]
-        for tick, (*numbers, examples, shares) in enumerate(self._by_tick(plan, settings, jobs, context)):
+        for tick, (*numbers, examples, shares) in enumerate(self._by_tick(planned)):
             if tick in begins:
                 places = begins[tick]
                 lanes.begin(plan.lane[places].tolist(), [jobs[place] for place in places], arms, algorithm)
@@ -178,11 +181,9 @@ class BatchedJobs:
                 rows.load(ends[tick], (lanes.outcome.of(lane) for lane in plan.lane[ends[tick]].tolist()))
         return snapshots
 
-    def _by_tick(
-        self, plan: LanePlan, settings: Sequence[JobSettings], jobs: Sequence[Job], context: RoundContext
-    ) -> Iterator[tuple[Tensor, ...]]:
+    def _by_tick(self, planned: PlannedJobs) -> Iterator[tuple[Tensor, ...]]:
         """Return the programs' inputs of every tick behind what lanes hold, but for the columns."""
-        programs, arrays = self.programs, list[Any]()
+        programs, plan, settings, arrays = self.programs, planned.plan, planned.settings, list[Any]()
         at = At(plan.steps, *(() if programs.whole else (plan.opens, plan.closes)))
         for group, varying in enumerate(programs.varying):
             options = np.array([setting.options[group] for setting in settings])
@@ -194,7 +195,7 @@ class BatchedJobs:
         table = torch.from_numpy(np.stack([*arrays, plan.opens, plan.sizes])).to(self._device, self._dtype)
         several = [*table, torch.from_numpy(plan.rows).to(self._device), torch.from_numpy(plan.shares).to(self._device)]
         if programs.has_dropout:
-            keys = np.array([job_key(context, job) for job in jobs])[plan.job]
+            keys = np.array([job_key(planned.context, job) for job in planned.jobs])[plan.job]
             several[-2:-2] = torch.from_numpy(np.stack([keys, plan.steps - 1, plan.offsets])).to(self._device)
         return zip(*(tensor.unbind() for tensor in several), strict=True)
 
@@ -225,7 +226,7 @@ class BatchedJobs:
         owned = [self.bench.data.rows(job.client, "val")[:n] for job, n in zip(jobs, counts, strict=True)]
         total = -(-len(jobs) // lanes) * lanes
         examples, shares = (
-            torch.from_numpy(array).to(self._device) for array in in_turn(owned, self._val_width, total)
+            torch.from_numpy(array).to(self._device) for array in lay_out_validation(owned, self._val_width, total)
         )
         own = np.zeros((len(programs.own), total))
         own[:, : len(jobs)] = np.array([setting.own for setting in settings]).T.reshape(-1, len(jobs))

@@ -9,16 +9,17 @@ from functools import partial
 from torch import Tensor
 from torch.fx import Graph
 
+from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.step_costs import COMPILING, StepCost, traced_cost
+from lightning_fedhpo.executors.vectorized.added_gradient import AddedGradient
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, scout
-from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.trace import bytes_made, convolves_images
 from lightning_fedhpo.executors.vectorized.known_means import check_known_mean
 from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape, choose_shape, draw_jobs
@@ -27,61 +28,75 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, 
 from lightning_fedhpo.executors.vectorized.programs import Programs, first_line, scout_step
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
-TRIED = 2, (2, 6)
-"""Lanes and widths for which operations are counted."""
+COUNTED_LANES, COUNTED_WIDTHS = 2, (2, 6)
+"""For which operations are counted."""
 
 
-def vectorized(
-    sequential: SequentialExecutor, plan: Plan, memory: int, alone: StepCost, uncompiled: str | None, trusts: bool
+def build_vectorized(
+    sequential: SequentialExecutor,
+    plan: Plan,
+    memory: int,
+    alone: StepCost,
+    why_not_compiled: str | None,
+    trusts_user: bool,
 ) -> tuple[VectorizedExecutor, str] | None:
     """Return an executor that runs jobs side by side, after a comparison of some clients with the sequential one.
 
-    A job's step ``alone`` has its cost. One that ``trusts`` the user takes any loss, and all jobs. Others return None
-    where lanes bring nothing. ``uncompiled`` says why not to compile, nothing to compile, None to compile if it pays;
-    why it has not compiled is returned, too.
+    ``alone`` is the cost of a single job's step. With ``trusts_user`` any loss is taken, and every job; else the result
+    is None where lanes bring nothing. ``why_not_compiled`` is a reason not to compile, empty to compile, or None to
+    compile if it pays; the reason that holds in the end is returned, too.
 
     Raises:
         CannotBatchError: With all reasons why jobs cannot run side by side, as far as they are known.
     """
     bench = sequential.bench
     arm, context = bench.untrained_arm(), RoundContext(0, 0, needs_before=bench.monitor is not None)
-    configs, proved = plan.configs, bool(plan.vectorized_matches)
-    jobs = [Job(0, 0, client, configs[number % len(configs)]) for number, client in enumerate(plan.clients)]
+    jobs = [Job(0, 0, client, plan.configs[number % len(plan.configs)]) for number, client in enumerate(plan.clients)]
     try:
-        programs = _programs(bench, plan.clients[0], trusts)
+        programs = _programs(bench, plan.clients[0], trusts_user)
         batched = BatchedJobs(bench, programs, memory)
         scout(batched, plan.clients[0])
-        lanes, widths = TRIED
-        graphs = [batched.graph(lanes, width, jobs[0], arm, context) for width in widths]
-        batched.example_bytes = bytes_made(graphs[1]) // (lanes * widths[1])
-        if not uncompiled and convolves_images(graphs[0]):
-            uncompiled = "convolutions of images are slower then"
-        shape, uncompiled = _shape(batched, plan, alone, graphs, uncompiled, trusts)
+        graphs = [batched.graph(COUNTED_LANES, width, jobs[0], arm, context) for width in COUNTED_WIDTHS]
+        batched.example_bytes = bytes_made(graphs[1]) // (COUNTED_LANES * COUNTED_WIDTHS[1])
+        shape, why_not_compiled = _shape(batched, plan, alone, graphs, why_not_compiled, trusts_user)
         if shape.limit == 0:
             return None
         batched.shape(shape.lanes, shape.width, shape.limit)
-        early: dict[int, ClientResult] = {}
-        with bench.briefly():
-            final = batched.run(jobs, {0: arm}, context, range(len(jobs)), early)
-        if not compare(batched, early, final, {0: arm}, context, LATER if proved else 1.0):
-            raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
+        _compare_first_steps(batched, jobs, arm, context, LATER if plan.vectorized_matches else 1.0)
     except CannotBatchError:
         raise
     except Exception as error:
         raise CannotBatchError(f"torch cannot compute its steps side by side: {first_line(error)}") from error
     finally:
         bench.binding.restore()
-    if not uncompiled:
+    if not why_not_compiled:
         programs.compile()
-    return VectorizedExecutor(batched, sequential), uncompiled
+    return VectorizedExecutor(batched, sequential), why_not_compiled
+
+
+def _compare_first_steps(
+    batched: BatchedJobs, jobs: Sequence[Job], arm: Arm, context: RoundContext, slack: float
+) -> None:
+    """Train an arm's jobs for a few steps with both executors; raise if the results differ."""
+    early: dict[int, ClientResult] = {}
+    with batched.bench.briefly():
+        final = batched.run(jobs, {0: arm}, context, range(len(jobs)), early)
+    if not compare(batched, early, final, {0: arm}, context, slack):
+        raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
 
 
 def _shape(
-    batched: BatchedJobs, plan: Plan, alone: StepCost, graphs: Sequence[Graph], uncompiled: str | None, trusts: bool
+    batched: BatchedJobs,
+    plan: Plan,
+    alone: StepCost,
+    graphs: Sequence[Graph],
+    why_not_compiled: str | None,
+    trusts_user: bool,
 ) -> tuple[LaneShape, str]:
     """Return the run's shape, and why not to compile."""
-    bench, (lanes, widths) = batched.bench, TRIED
-    sizes, defaults = bench.data.sizes("train"), bench.binding.settings
+    if not why_not_compiled and convolves_images(graphs[0]):
+        why_not_compiled = "convolutions of images are slower then"
+    sizes, defaults = batched.bench.data.sizes("train"), batched.bench.binding.settings
     own = {"batch_size": defaults.batch_size, "epochs": defaults.epochs}
     several = [(int(one["batch_size"]), int(one["epochs"])) for one in ({**own, **config} for config in plan.drawn)]
     drawn = draw_jobs(sizes, several, plan.jobs)
@@ -92,23 +107,23 @@ def _shape(
         return max(1, batched.memory // 2 // batched.lane_bytes(width))
 
     def shape(compiled: bool) -> LaneShape:
-        tick = traced_cost(graphs[0], graphs[1], lanes, widths, compiled)
-        return choose_shape(drawn, alone, tick, most, widest, trusts)
+        tick = traced_cost(graphs[0], graphs[1], COUNTED_LANES, COUNTED_WIDTHS, compiled)
+        return choose_shape(drawn, alone, tick, most, widest, trusts_user)
 
     plain = shape(compiled=False)
-    if uncompiled:
-        return plain, uncompiled
+    if why_not_compiled:
+        return plain, why_not_compiled
     better = shape(compiled=True)
     saved = (min(1.0, plain.share) - better.share) * drawn.cost(alone)
     compiling = COMPILING[0] + COMPILING[1] * sum(node.op == "call_function" for node in graphs[0].nodes)
     enough = compiling / saved if saved > 0 else math.inf
-    if uncompiled == "" or (plan.updates or 0) >= enough:
+    if why_not_compiled == "" or (plan.updates or 0) >= enough:
         return better, ""
     there = "nobody knows how many" if plan.updates is None else f"{plan.updates:,}"
     return plain, f"that pays from {enough:,.0f} jobs on, and there are {there}" if saved > 0 else "that brings nothing"
 
 
-def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
+def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
     local, binding, data, algorithm = bench.local, bench.binding, bench.data, bench.algorithm
     update, reasons = conditions(bench)
     own, weights = own_values(binding), bench.state.weights
@@ -120,7 +135,7 @@ def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
     device = weights[0].device  # data go to the module's once
     tensors = {stage: [one.to(device) for one in held.tensors] if held else [] for stage, held in columns.items()}
     if not local.transfers:  # else a step gets other batches
-        reasons += _reasons_of_steps(bench, steps, tensors, trusts)
+        reasons += _reasons_of_steps(bench, steps, tensors, trusts_user)
     if update is None or reasons:
         raise CannotBatchError("; ".join(dict.fromkeys(reasons)))
     groups = local.trainer.optimizers[0].param_groups
@@ -128,15 +143,18 @@ def _programs(bench: Workbench, client: int, trusts: bool) -> Programs:
     general = {group_of(name)[0] for name in binding.names} - own.keys()
     varying = [name for name in update.options if name != "lr" and (name in general or binding.by_rounds)]
     fixed = [name for name in update.options if name not in varying]
+    added = (
+        AddedGradient(algorithm, algorithm.carried(bench.untrained_arm(), client)) if algorithm.adds_gradient else None
+    )
     return Programs(
-        steps,
-        update,
-        [place.get(id(weight)) for weight in weights],
-        [dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
-        [varying for _ in groups],
-        list(own),
-        Added(algorithm, algorithm.carried(bench.untrained_arm(), client)) if algorithm.adds_gradient else None,
-        tensors,
+        steps=steps,
+        update=update,
+        all_groups=[place.get(id(weight)) for weight in weights],
+        options=[dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
+        varying=[varying for _ in groups],
+        own=list(own),
+        added_gradient=added,
+        columns=tensors,
     )
 
 
@@ -144,14 +162,14 @@ def _reasons_of_steps(
     bench: Workbench,
     steps: Mapping[str, ExampleStep],
     columns: Mapping[str, Sequence[Tensor]],
-    trusts: bool,
+    trusts_user: bool,
 ) -> list[str]:
     """Return the reasons against running side by side that steps on one example show."""
     weights, values = bench.state.weights, original_values(bench.binding)
     checks: list[Callable[[], object]] = []
     if columns["training"] and bench.local.bare and not bench.state.buffers:  # else conditions have said so
         checks.append(partial(scout_step, steps["training"], "training", columns["training"], values))
-        checks += [] if trusts else [partial(check_known_mean, steps["training"], weights, columns["training"])]
+        checks += [] if trusts_user else [partial(check_known_mean, steps["training"], weights, columns["training"])]
     if columns["validation"] and bench.monitor is not None:
         checks.append(partial(scout_step, steps["validation"], "validation", columns["validation"], values))
     reasons = []

@@ -24,7 +24,7 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     device, own_training = trainer.strategy.root_device, algorithm.overrides_local_training
     found = {
         f"{type(algorithm).__name__} does more around local training than add to gradients": own_training,
-        f"a training step is no plain one: {', '.join(local.besides)}": not local.bare,
+        f"a training step is no plain one: {', '.join(local.lightning_features)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
         f"{', '.join(watchers)} acts between jobs": bool(watchers),
         "it has backward hooks": _has_backward_hooks(module),
@@ -43,7 +43,9 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     }
     own = own_values(binding)
     found |= {f"the hyperparameter {name!r} is no number": not _is_number(binding.original(name)) for name in own}
-    update = update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None  # among `besides` if not
+    update = (
+        update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None
+    )  # else `lightning_features` has said so
     if isinstance(update, Update):
         known = {*own, *update.options, *LOOP, DECAY, *algorithm.client, *(RATES if binding.by_rounds else ())}
         strange = sorted({group_of(name)[0] for name in binding.names} - known)

@@ -48,7 +48,7 @@ class VectorizedExecutor(Executor):
         self._stale, self._stamp = self._stale or stamp != self._stamp, stamp
         waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
-        together = bool(self.vectorized_matches) and not self._trains_others()
+        together = bool(self.vectorized_matches) and not self._trainable_set_changed()
         for start in range(0, len(jobs), each):
             wave = jobs[start : start + each]
             results: dict[int, ClientResult] = {}
@@ -73,8 +73,8 @@ class VectorizedExecutor(Executor):
                 finally:  # a round ends without asking for more than its last result
                     result.release()
 
-    def _trains_others(self) -> bool:
-        """Whether other parameters train than when the run began: the sequential executor raises an error then."""
+    def _trainable_set_changed(self) -> bool:
+        """Whether ``requires_grad`` has changed since the run began: the sequential executor raises an error then."""
         state = self.bench.state
         return not all(weight.requires_grad for weight in state.weights) or any(
             parameter.requires_grad for parameter in state.frozen.values()

@@ -29,7 +29,7 @@ def read_settings(bench: Workbench, programs: Programs, config: Config) -> JobSe
     """Make a configuration take effect, and read its values back."""
     binding, groups = bench.binding, bench.local.trainer.optimizers[0].param_groups
     used, settings = binding.apply(config), binding.settings
-    names = programs.added.names if programs.added else ()
+    names = programs.added_gradient.names if programs.added_gradient else ()
     options = [read_options(group, programs.update.options) for group in groups]
     own, algorithm = [float(used[n]) for n in programs.own], [float(settings.algorithm[n]) for n in names]
     return JobSettings(used, settings.epochs, settings.batch_size, options, own, algorithm)

@@ -119,59 +119,81 @@ def plan_lanes(
     ticks = [one.ticks(width) for one in work]
     lane, begins = lanes_of(ticks, lanes)
     ends = begins + ticks - 1
-    used, epochs, batches = (np.array([getattr(one, name) for one in work]) for name in ("used", "epochs", "batches"))
-    size = np.array([one.batch_size for one in work])
+    batches = _batches_of(work, orders)
+    row = next((int(one.owned[0]) for one in work if len(one.owned)), 0)  # any
+    shape = int(ends.max()) + 1, lanes, width
+    plan = _empty_plan(begins, ends, lane, shape=shape, row=row, dtype=dtype)
 
-    # The examples of all passes of all jobs, in the order in which they are trained on.
-    passes = np.repeat(np.arange(len(work)), epochs)
-    first_owned, first_seen = _starts([len(one.owned) for one in work]), _starts(used[passes])
-    order = np.concatenate([np.asarray(each)[: one.used] for one in work for each in orders(one)] or [_NONE])
-    owned = np.concatenate([one.owned for one in work])
-    seen = owned[np.repeat(first_owned[passes], used[passes]) + order]
-
-    of_pass = np.repeat(np.arange(len(passes)), batches[passes])  # of every batch
-    number = _inside(batches[passes])
-    job = passes[of_pass]
-    count = np.where(number == batches[job] - 1, used[job] - (batches[job] - 1) * size[job], size[job])
-    batch_begins = first_seen[of_pass] + number * size[job]
-    step = _inside(epochs * batches) + 1
-
-    pieces = -(-count // width)
-    of_batch, part = np.repeat(np.arange(len(count)), pieces), _inside(pieces)  # of every piece
-    mine = job[of_batch]
-    tick = begins[mine] + _inside(np.bincount(mine, minlength=len(work)))
-    at = tick, lane[mine]
-    filled = np.minimum(width, count[of_batch] - part * width)
+    pieces = -(-batches.count // width)
+    batch, part = np.repeat(np.arange(len(pieces)), pieces), _inside(pieces)  # of every piece
+    job, count = batches.job[batch], batches.count[batch]
+    at = begins[job] + _inside(np.bincount(job, minlength=len(work))), lane[job]
     place = np.arange(width)
+    filled = place < np.minimum(width, count - part * width)[:, None]
     # A piece is filled up with its own first example: another's loss might be infinite, and zero times that is nan.
-    examples = (batch_begins[of_batch] + part * width)[:, None] + np.where(place < filled[:, None], place, 0)
-
-    shape = int(ends.max()) + 1, lanes
-    plan = LanePlan(
-        begins=begins,
-        ends=ends,
-        lane=lane,
-        job=np.zeros(shape, dtype=np.int64),
-        rows=np.full((*shape, width), owned[0] if len(owned) else 0, dtype=np.int64),
-        shares=np.zeros((*shape, width), dtype=dtype),
-        sizes=np.zeros(shape, dtype=dtype),
-        steps=np.ones(shape, dtype=np.int64),
-        offsets=np.zeros(shape, dtype=np.int64),
-        opens=np.zeros(shape, dtype=bool),
-        closes=np.zeros(shape, dtype=bool),
-    )
-    plan.job[at] = mine
-    plan.rows[at] = seen[examples]
-    plan.shares[at] = (place < filled[:, None]) / count[of_batch, None]
-    plan.sizes[at] = count[of_batch]
-    plan.steps[at] = step[of_batch]
+    examples = (batches.first[batch] + part * width)[:, None] + np.where(filled, place, 0)
+    plan.job[at] = job
+    plan.rows[at] = batches.rows[examples]
+    plan.shares[at] = filled / count[:, None]
+    plan.sizes[at] = count
+    plan.steps[at] = batches.step[batch]
     plan.offsets[at] = part * width
     plan.opens[at] = part == 0
-    plan.closes[at] = part == pieces[of_batch] - 1
+    plan.closes[at] = part == pieces[batch] - 1
     return plan
 
 
-_NONE = np.zeros(0, dtype=np.int64)
+def _empty_plan(begins: Ints, ends: Ints, lane: Ints, *, shape: tuple[int, int, int], row: int, dtype: Any) -> LanePlan:
+    """Return a plan in which lanes have nothing to do; arrays of examples are of ``shape``, all of one ``row``."""
+    return LanePlan(
+        begins=begins,
+        ends=ends,
+        lane=lane,
+        job=np.zeros(shape[:2], dtype=np.int64),
+        rows=np.full(shape, row, dtype=np.int64),
+        shares=np.zeros(shape, dtype=dtype),
+        sizes=np.zeros(shape[:2], dtype=dtype),
+        steps=np.ones(shape[:2], dtype=np.int64),
+        offsets=np.zeros(shape[:2], dtype=np.int64),
+        opens=np.zeros(shape[:2], dtype=bool),
+        closes=np.zeros(shape[:2], dtype=bool),
+    )
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """All batches of all jobs, in the order in which they are trained on.
+
+    Attributes:
+        rows: The rows of the data that are their examples.
+        job: The job of each batch.
+        first: The place of its first example in ``rows``.
+        count: How many examples it has.
+        step: Its number in its job, from 1 on.
+    """
+
+    rows: Ints
+    job: Ints
+    first: Ints
+    count: Ints
+    step: Ints
+
+
+def _batches_of(work: Sequence[Work], orders: Callable[[Work], Sequence[Any]]) -> _Batches:
+    used, epochs, batches = (np.array([getattr(one, name) for one in work]) for name in ("used", "epochs", "batches"))
+    size = np.array([one.batch_size for one in work])
+    passes = np.repeat(np.arange(len(work)), epochs)  # the job of every pass
+    order = np.concatenate([np.asarray(each)[: one.used] for one in work for each in orders(one)] or [_NO_ROWS])
+    owned, first_owned = np.concatenate([one.owned for one in work]), _starts([len(one.owned) for one in work])
+    rows = owned[np.repeat(first_owned[passes], used[passes]) + order]
+    of_pass, number = np.repeat(np.arange(len(passes)), batches[passes]), _inside(batches[passes])  # of every batch
+    job = passes[of_pass]
+    count = np.where(number == batches[job] - 1, used[job] - (batches[job] - 1) * size[job], size[job])
+    first = _starts(used[passes])[of_pass] + number * size[job]
+    return _Batches(rows, job, first, count, _inside(epochs * batches) + 1)
+
+
+_NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 def _starts(counts: Any) -> Ints:
@@ -187,12 +209,12 @@ def _inside(counts: Any) -> Ints:
     return np.arange(int(np.sum(counts))) - np.repeat(_starts(counts), counts)
 
 
-def in_turn(owned: Sequence[Ints], size: int, lanes: int) -> tuple[Ints, Floats]:
+def lay_out_validation(owned: Sequence[Ints], size: int, lanes: int) -> tuple[Ints, Floats]:
     """Lay out validation examples in their order: rows and weights of (step, lane, example); each example weighs one.
 
     There are ``lanes`` for the jobs, and maybe some without.
 
-    >>> rows, shares = in_turn([np.array([4, 5, 6])], 2, 1)
+    >>> rows, shares = lay_out_validation([np.array([4, 5, 6])], 2, 1)
     >>> rows.tolist(), shares.tolist()
     ([[[4, 5]], [[6, 4]]], [[[1.0, 1.0]], [[1.0, 0.0]]])
     """

@@ -53,7 +53,7 @@ class Lanes:
         def rows(tensors: Iterable[Tensor]) -> list[Tensor]:
             return [tensor.new_zeros((programs.lanes, *tensor.shape)) for tensor in tensors]
 
-        self._added = programs.added
+        self._added = programs.added_gradient
         number = torch.zeros((), dtype=dtype, device=weights[0].device)
         logs = rows([number] * (len(programs.logs["training"]) + len(programs.last_too)))
         self.outcome = Rows([*rows(weights), *logs])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
+from inspect import signature
 from numbers import Number
 from typing import Any
 
@@ -35,6 +36,10 @@ def precision_of(weights: Sequence[Tensor]) -> torch.dtype:
     return reduce(torch.promote_types, (weight.dtype for weight in weights), torch.float32)
 
 
+_LOG = signature(LightningModule.log)
+_OPTIONS = ("reduce_fx", "batch_size", "on_step", "on_epoch")
+
+
 class Capture:
     """Takes what a step logs for a batch of ``size`` examples, in place of ``self.log``.
 
@@ -51,19 +56,11 @@ class Capture:
         """What was logged, a number a name."""
         return {name: torch.stack(values).mean() if values[1:] else values[0] for name, values in self._logged.items()}
 
-    def log(
-        self,
-        name: str,
-        value: Any,
-        prog_bar: bool = False,
-        logger: bool | None = None,
-        on_step: bool | None = None,
-        on_epoch: bool | None = None,
-        reduce_fx: Any = "mean",
-        batch_size: int | None = None,
-        **others: Any,
-    ) -> None:
-        """Take one value, as ``LightningModule.log`` does."""
+    def log(self, name: str, value: Any, *options: Any, **named: Any) -> None:
+        """Take one value, with the options of ``LightningModule.log``."""
+        given = _LOG.bind(None, name, value, *options, **named)
+        given.apply_defaults()
+        reduce_fx, batch_size, on_step, on_epoch = (given.arguments[option] for option in _OPTIONS)
         if isinstance(value, Metric):
             raise CannotBatchError(f"it logs the metric object {name!r}: the mean of a batch, as a number, would fit")
         if getattr(reduce_fx, "__name__", reduce_fx) != "mean":

@@ -19,14 +19,15 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx import Graph, GraphModule
 
+from lightning_fedhpo.executors.vectorized.added_gradient import AddedGradient
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout, salts_of
-from lightning_fedhpo.executors.vectorized.extra_gradient import Added
 from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChannelsLast
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
-from lightning_fedhpo.executors.vectorized.optimizers import At, Update, Values
+from lightning_fedhpo.executors.vectorized.optimizers import At, Update
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
+from lightning_fedhpo.executors.vectorized.tick_inputs import TickInputs
 
 
 def first_line(error: BaseException) -> str:
@@ -66,7 +67,7 @@ def scout_step(
     return names, dropout
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Programs:
     """Traces a module's steps once, for so many ``lanes`` and pieces of one ``width``, and keeps the programs.
 
@@ -81,7 +82,7 @@ class Programs:
     options: Sequence[Mapping[str, float]]
     varying: Sequence[Sequence[str]]
     own: Sequence[str]
-    added: Added | None
+    added_gradient: AddedGradient | None
     columns: Mapping[str, Sequence[Tensor]]
     compiles: bool = False
     lanes: int = 2
@@ -142,7 +143,7 @@ class Programs:
     def run(self, stage: str, inputs: Sequence[Tensor]) -> None:
         """Compute a piece of every lane's batch, or add up what a batch of every lane logs.
 
-        See :meth:`_training` and :meth:`_validation` for the inputs.
+        See :class:`.TickInputs` and :meth:`_validation` for the inputs.
         """
         if stage not in self._programs:
             self._programs[stage] = self._made(stage, inputs)
@@ -173,73 +174,74 @@ class Programs:
             return trace(function, [tensor.clone() for tensor in inputs], held, self.steps[stage].weights)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
-        """One tick; the inputs in order.
-
-        Weights; the optimizer's state, tensor by tensor for each weight; sums of what is logged, and last values; what
-        clients received, and what they carry, if the algorithm adds to gradients; a number of each lane for every
-        coefficient of each group's step, hyperparameter of the module and of the algorithm; whether the piece opens its
-        batch, and the batch's size; each job's key, the step's number and the piece's offset, for dropout; the columns;
-        rows and shares of the pieces.
-        """
-        step, update, take = self.steps["training"], self.update, _taker(inputs)
-        count = len(self.groups)
-        weights = take(count)
-        state = [take(self.state) for _ in range(count)]
-        sums, last = take(len(self.logs["training"])), take(len(self.last_too))
-        start, carried = (take(count), take(self.added.carried)) if self.added else ([], [])
-        values: list[Values] = []
-        for number in range(len(self.options)):
-            known, names = self._known(number)
-            values.append({**known, **dict(zip(names, take(len(names)), strict=True))})
-        own = take(len(self.own))
-        numbers_added = take(len(self.added.names)) if self.added else []
-        opens, sizes = take(2)
-        keys = take(3) if self.has_dropout else []
-        columns = take(len(self.columns["training"]))
-        rows, shares = take(2)
-        gathered = [_gather(column, rows) for column in columns]
-        salts = shares
-        if keys:
-            key, taken, offset = keys
-            salts = salts_of(key, taken, offset[:, None] + torch.arange(rows.shape[1], device=rows.device))
-
-        def loss_of(
-            weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
-        ) -> tuple[Tensor, list[Tensor]]:
-            dropout = HashedDropout()
-
-            def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
-                dropout.begin(salt if keys else None)
-                loss, logs = step(weights, example)
-                return loss, [logs[name] for name in self.logs["training"]]
-
-            with step.with_values(dict(zip(self.own, own, strict=True))), dropout, VmapShims():
-                losses, logs = vmap(one)(salts, *examples)
-            return (losses * shares).sum(), [(value * shares).sum() for value in logs]
-
-        def gradient_of(
-            weights: list[Tensor], start: list[Tensor], carried: list[Tensor], numbers_added: list[Tensor],
-            opens: Tensor, *rest: Any,
-        ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
-            gradients, (_, logs) = grad_and_value(loss_of, has_aux=True)(weights, *rest)
-            if self.added:
-                more = self.added.batched(weights, start, numbers_added, carried)
-                more = more if self.whole else [torch.where(opens > 0, one, 0.0) for one in more]
-                gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
-            return gradients, logs
-
+        """Compute one tick in place; the inputs are those of :class:`.TickInputs`, in its order."""
+        given = self._tick_inputs(inputs)
+        examples = [_gather(column, given.rows) for column in given.columns]
+        salts = given.shares
+        if self.has_dropout:
+            key, taken, offset = given.dropout
+            places = offset[:, None] + torch.arange(given.rows.shape[1], device=given.rows.device)
+            salts = salts_of(key, taken, places)
         with GroupedChannelsLast():  # type: ignore[no-untyped-call]  # torch's
-            given = start, carried, numbers_added, opens, own, gathered, shares, salts
-            gradients, logs = vmap(gradient_of)(weights, *given)
-        for weight, gradient, kept, group in zip(weights, gradients, state, self.groups, strict=True):
+            client = given.received, given.carried, given.algorithm, given.opens, given.own
+            gradients, logs = vmap(self._gradients)(given.weights, *client, examples, given.shares, salts)
+        for number, group in enumerate(self.groups):
             if group is not None:
-                update.apply(weight, gradient, kept, values[group])
-        for total, value in zip(sums, logs, strict=True):
-            total.add_(value * sizes)
+                self.update.apply(given.weights[number], gradients[number], given.state[number], given.values[group])
+        for total, value in zip(given.sums, logs, strict=True):
+            total.add_(value * given.sizes)
         means = dict(zip(self.logs["training"], logs, strict=True))
-        for held, name in zip(last, self.last_too, strict=True):
-            held.copy_(torch.where(opens > 0, means[name], held + means[name]))
+        for held, name in zip(given.last, self.last_too, strict=True):
+            held.copy_(torch.where(given.opens > 0, means[name], held + means[name]))
         return []
+
+    def _tick_inputs(self, inputs: Sequence[Tensor]) -> TickInputs:
+        take, count, added = _taker(inputs), len(self.groups), self.added_gradient
+        known = [self._known(group) for group in range(len(self.options))]
+        return TickInputs(  # the arguments are evaluated in this order, and each takes the next tensors
+            weights=take(count),
+            state=[take(self.state) for _ in range(count)],
+            sums=take(len(self.logs["training"])),
+            last=take(len(self.last_too)),
+            received=take(count if added else 0),
+            carried=take(added.carried if added else 0),
+            values=[{**fixed, **dict(zip(names, take(len(names)), strict=True))} for fixed, names in known],
+            own=take(len(self.own)),
+            algorithm=take(len(added.names) if added else 0),
+            opens=take(1)[0],
+            sizes=take(1)[0],
+            dropout=take(3 if self.has_dropout else 0),
+            columns=take(len(self.columns["training"])),
+            rows=take(1)[0],
+            shares=take(1)[0],
+        )
+
+    def _gradients(
+        self, weights: list[Tensor], received: list[Tensor], carried: list[Tensor], algorithm: list[Tensor],
+        opens: Tensor, *rest: Any,
+    ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+        """Return the gradients of one lane's piece, with what the algorithm adds, and what is logged."""
+        gradients, (_, logs) = grad_and_value(self._loss, has_aux=True)(weights, *rest)
+        if self.added_gradient:
+            more = self.added_gradient.batched(weights, received, algorithm, carried)
+            more = more if self.whole else [torch.where(opens > 0, one, 0.0) for one in more]
+            gradients = [gradient + one for gradient, one in zip(gradients, more, strict=True)]
+        return gradients, logs
+
+    def _loss(
+        self, weights: list[Tensor], own: list[Tensor], examples: list[Tensor], shares: Tensor, salts: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of one lane's piece, and what is logged."""
+        step, dropout = self.steps["training"], HashedDropout()
+
+        def one(salt: Tensor, *example: Tensor) -> tuple[Tensor, list[Tensor]]:
+            dropout.begin(salt if self.has_dropout else None)
+            loss, logs = step(weights, example)
+            return loss, [logs[name] for name in self.logs["training"]]
+
+        with step.with_values(dict(zip(self.own, own, strict=True))), dropout, VmapShims():
+            losses, logs = vmap(one)(salts, *examples)
+        return (losses * shares).sum(), [(value * shares).sum() for value in logs]
 
     def _validation(self, *inputs: Tensor) -> list[Tensor]:
         """One batch; the inputs in order: weights, sums, the module's hyperparameters, columns, rows, shares."""

@@ -108,8 +108,9 @@ class _PoolBackward(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(info: Any, dims: Any, gradient: Tensor, images: Tensor, where: Tensor, sizes: Any, place: int) -> Any:
+    def vmap(info: Any, dims: Any, *inputs: Any) -> Any:
+        *tensors, sizes, place = inputs  # as forward takes them
         level = _Level(place, info.batch_size)
-        merged = [level.merged(one, dim) for one, dim in zip((gradient, images, where), dims[:3], strict=True)]
+        merged = [level.merged(one, dim) for one, dim in zip(tensors, dims[:3], strict=True)]
         spread: Tensor = _PoolBackward.apply(*merged, sizes, 1)  # type: ignore[no-untyped-call]  # as above
         return level.parted(spread), place

@@ -28,7 +28,7 @@ _MADE = {"ones": 1, "ones_like": 1, "new_ones": 1, "zeros": 0, "zeros_like": 0, 
 _COMPARED = {name: getattr(operator, name) for name in ("ne", "eq", "lt", "le", "gt", "ge")}
 
 
-def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
+def remove_identities(graph: Graph, held: Mapping[Node, Tensor]) -> None:
     """Replace operations that return their argument, by what is known of ones, zeros and the inputs that are ``held``.
 
     An operation stays if its argument is written to before its result is last used. Operations that become unused
@@ -38,7 +38,7 @@ def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
     filled: dict[Node, int] = {}
 
     def stays(source: Any, node: Node) -> bool:
-        return written.get(origin_of(source), len(places)) > _last_look(node, places)
+        return written.get(origin_of(source), len(places)) > _last_use(node, places)
 
     for node in list(graph.nodes):
         if node.op != "call_function" or is_mutating(node) or origin_of(node) in written:
@@ -47,10 +47,10 @@ def leave_out_ones(graph: Graph, held: Mapping[Node, Tensor]) -> None:
         if number is not None:
             filled[node] = number
             continue
-        same = _given_back(node, filled)
+        same = _returned_argument(node, filled)
         if same is not None and same_view(same, node) and stays(same, node):
             node.replace_all_uses_with(same)
-        elif _sums_nothing(node) and stays(node.args[0], node):
+        elif _sums_single_elements(node) and stays(node.args[0], node):
             places[_squeeze_instead(graph, node)] = places[node]
 
 
@@ -79,10 +79,10 @@ def merge_duplicates(graph: Graph) -> None:
                 node.replace_all_uses_with(first)
 
 
-def _last_look(node: Node, places: Mapping[Node, int]) -> int:
+def _last_use(node: Node, places: Mapping[Node, int]) -> int:
     looks = [places[node]]
     for user in node.users:
-        looks.append(_last_look(user, places) if origin_of(user) is origin_of(node) else places[user])
+        looks.append(_last_use(user, places) if origin_of(user) is origin_of(node) else places[user])
     return max(looks)
 
 
@@ -96,7 +96,7 @@ def _filled_with(
     source = node.args[0] if node.args and isinstance(node.args[0], Node) else None
     if source is None:
         return None
-    if is_view(node) or name in ("_to_copy", "clone") or _sums_nothing(node, any_type=True):
+    if is_view(node) or name in ("_to_copy", "clone") or _sums_single_elements(node, any_type=True):
         return filled.get(source)
     if name in _COMPARED and len(node.args) == 2 and isinstance(node.args[1], int | float):
         column = _column(source, held, written)
@@ -114,7 +114,7 @@ def _column(node: Node, held: Mapping[Node, Tensor], written: Mapping[Node, int]
     return held.get(node)
 
 
-def _given_back(node: Node, filled: Mapping[Node, int]) -> Node | None:
+def _returned_argument(node: Node, filled: Mapping[Node, int]) -> Node | None:
     name, arguments = name_of(node), node.args
     given: Any = None
     if name == "mul" and not node.kwargs:
@@ -133,7 +133,7 @@ def _is_one(argument: Any, filled: Mapping[Node, int]) -> bool:
     return isinstance(argument, int | float) and not isinstance(argument, bool) and argument == 1
 
 
-def _sums_nothing(node: Node, any_type: bool = False) -> bool:
+def _sums_single_elements(node: Node, any_type: bool = False) -> bool:
     if node.target is not torch.ops.aten.sum.dim_IntList or not node.args[1]:
         return False
     source: Any = node.args[0]

@@ -16,7 +16,7 @@ from lightning_fedhpo.executors.vectorized.graph.fx_ops import origin_of, writte
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 
-class Recorder(TorchDispatchMode):
+class GraphRecorder(TorchDispatchMode):
     """Writes every operation that runs while it is entered into a graph.
 
     A tensor from elsewhere, such as a buffer, becomes an attribute of the graph's module, and so does what is computed

@@ -19,8 +19,12 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_fedhpo.executors.vectorized.graph.fold_constants import drop_same_views, leave_out_ones, merge_duplicates
-from lightning_fedhpo.executors.vectorized.graph.recorder import Recorder
+from lightning_fedhpo.executors.vectorized.graph.fold_constants import (
+    drop_same_views,
+    merge_duplicates,
+    remove_identities,
+)
+from lightning_fedhpo.executors.vectorized.graph.recorder import GraphRecorder
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 
 Program = Callable[..., Any]
@@ -43,7 +47,7 @@ def trace(
     """
     with warnings.catch_warnings(record=True) as said, sdpa_kernel(SDPBackend.MATH):  # of attention the one to batch
         warnings.simplefilter("always")
-        module = Recorder().record(function, inputs)
+        module = GraphRecorder().record(function, inputs)
     looped = [found[1] for one in said if (found := _LOOPED.search(str(one.message)))]
     if looped:
         raise CannotBatchError(f"torch has no batched {', '.join(dict.fromkeys(looped))}")
@@ -54,7 +58,7 @@ def trace(
             "there they are not each client's"
         )
     places = list(graph.find_nodes(op="placeholder"))
-    leave_out_ones(graph, {places[place]: inputs[place] for place in held})
+    remove_identities(graph, {places[place]: inputs[place] for place in held})
     drop_same_views(graph)
     merge_duplicates(graph)
     graph.eliminate_dead_code()

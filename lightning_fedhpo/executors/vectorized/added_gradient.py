@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lightning_fedhpo.client.local_run import Method
 
 
-class Added:
+class AddedGradient:
     """What a method adds to gradients. Every client carries as many tensors as the one whose tensors are given."""
 
     def __init__(self, algorithm: Method, carried: Sequence[Tensor]) -> None:
