@@ -188,24 +188,22 @@ def test_a_resume_says_where_it_begins_if_not_at_the_last_checkpoint(project: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "contents"),
     [
-        ("summary.json", b'{"score": 0.1, "ledg'),
-        ("summary.json", b"[]"),
-        ("summary.json", b"\xff\xfe"),
-        (".hydra/hydra.yaml", b"hydra:\n  run: [\n"),
-        (".hydra/hydra.yaml", b"hydra:\n  run: 1\n"),
-        (".hydra/hydra.yaml", b""),
-        (".hydra/hydra.yaml", b"\xff\xfe\x00"),
+        ("summary.json", [b'{"score": 0.1, "ledg', b"[]", b"\xff\xfe"]),
+        (".hydra/hydra.yaml", [b"hydra:\n  run: [\n", b"hydra:\n  run: 1\n", b"", b"\xff\xfe\x00"]),
     ],
 )
-def test_a_damaged_record_of_a_run_is_one_sentence(name: str, content: bytes, project: Path) -> None:
+def test_a_damaged_record_of_a_run_is_one_sentence(name: str, contents: list[bytes], project: Path) -> None:
+    record = project / "run" / name
     (project / "run" / ".hydra").mkdir(parents=True)
-    (project / "run" / name).write_bytes(content)
-    code, said = call("hydra.run.dir=run", "resume=true", *TYPED)
-    assert code == 1 and said.count("fedhpo: ") == 1 and "Traceback" not in said, said
-    assert str(project / "run" / name) in said and "cannot be read" in said and "bring it back, or remove it" in said
-    (project / "run" / name).unlink()
+    for content in contents:
+        record.write_bytes(content)
+        code, said = call("hydra.run.dir=run", "resume=true", *TYPED)
+        assert code == 1 and said.count("fedhpo: ") == 1 and "Traceback" not in said, said
+        assert str(record) in said and "cannot be read" in said and "bring it back, or remove it" in said
+        assert record.read_bytes() == content
+    record.unlink()
     assert call("hydra.run.dir=run", "resume=true", *TYPED)[0] is None, "the way out is one"
 
 
