@@ -13,8 +13,9 @@ from lightning_fedhpo import algorithms, searches, testing, tuners
 from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedOpt, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, Search
+from lightning_fedhpo.space import Float, SearchSpace
 from lightning_fedhpo.testing.contracts import toy_space
-from lightning_fedhpo.tuners import Fixed, Tuner
+from lightning_fedhpo.tuners import FedEx, Fixed, Tuner
 from lightning_fedhpo.types import Suggestion
 
 
@@ -163,3 +164,10 @@ class Idle(FedAvg):
 def test_a_broken_contract_is_noticed(check: Any, make: Any, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check(make)
+
+
+def test_suggestions_are_held_against_the_tuner_s_own_space() -> None:
+    space = SearchSpace(client={"lr": Float(0.6, 0.9)})  # beyond the toy space
+    testing.check_suggestions(lambda: FedEx(space, configs=2))
+    with pytest.raises(AssertionError, match="outside of the space"):
+        testing.check_suggestions(lambda: FedEx(space, configs=2), toy_space())

@@ -84,15 +84,18 @@ def test_examples_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_tuner_of_ones_own() -> None:
     names: dict[str, Any] = {}
-    exec(blocks("own-tuner.md")[0], names)
-    fed = FederatedLoop(cohort=4)
-    quiet_trainer(25, fed, names["Greedy"]([1e-4, 0.5])).fit(ToyModule(), datamodule=toy_data())
-    late = [row["lr"] for row in fed.result.jobs if row["round"] >= 15]
-    assert late.count(0.5) > 0.6 * len(late), "the rate with the smaller losses is used more"
-    fed = FederatedLoop(cohort=4, noise=NoisyScores(clients=1))
-    tuner = names["Greedy"]([1e-4, 0.5])
+    for block in blocks("own-tuner.md"):
+        exec(block, names)
+    result = names["fed"].result
+    late = [row["lr"] for row in result.jobs if row["round"] >= 15]
+    assert late.count(result.best["client"]["lr"]) > 0.6 * len(late), "the rate with the smallest losses is used more"
+    names["test_the_smallest_mean"]()
+    (checks,) = names["test_contracts"].pytestmark
+    for check in checks.args[1]:
+        names["test_contracts"](check)
+    fed, tuner = FederatedLoop(cohort=4, monitor="val_loss", noise=NoisyScores(clients=1)), names["make"]()
     quiet_trainer(3, fed, tuner).fit(ToyModule(), datamodule=toy_data())
-    assert sorted(score for one in tuner.losses.values() for score in one) == sorted(fed.result.history["score"])
+    assert sorted(score for one in tuner.arms[0]["losses"] for score in one) == sorted(fed.result.history["score"])
 
 
 def test_an_algorithm_of_ones_own() -> None:

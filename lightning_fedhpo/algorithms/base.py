@@ -79,7 +79,10 @@ class Algorithm:
         return torch.optim.SGD(weights, lr=config["lr"], **self.server_options(config))
 
     def server_options(self, config: Config) -> dict[str, Any]:
-        """Return the optimizer's options beside ``lr``; they are set anew in every round, since tuners change them."""
+        """Return the optimizer's options beside ``lr``; they are set anew in every round, since tuners change them.
+
+        Names that the optimizer's parameter groups do not have are left out.
+        """
         return {"momentum": config.get("momentum", 0.0)}
 
     def server_lr(self, arm: Arm, gradient: Sequence[Tensor]) -> float:
@@ -153,7 +156,10 @@ class Algorithm:
         return type(self).train_locally is not Algorithm.train_locally
 
     def weight(self, result: ClientResult) -> float:
-        """Return a client's weight in the mean, before weights are normalised."""
+        """Return a client's weight in the mean, before weights are normalised.
+
+        One that depends on the arm's hyperparameters is given to ``arm.add`` in :meth:`receive`.
+        """
         return float(result.train_examples) if self.weighting == "examples" else 1.0
 
     def aggregate(self, arm: Arm) -> None:

@@ -41,10 +41,18 @@ class ServerMethod(Protocol):
 class Arm:
     """The state of one federated run, and the running sums of its present round.
 
-    Nothing that a checkpoint holds changes inside a round: results are only summed up, and :meth:`aggregate` turns the
-    sums into new weights. So a checkpoint taken inside a round resumes at that round's start, exactly.
+    Nothing that a checkpoint holds changes inside a round: results are only summed up, and the algorithm's
+    ``aggregate`` turns the sums into new weights. So a checkpoint taken inside a round resumes at that round's start,
+    exactly.
 
     Attributes:
+        index: The arm's number in the run.
+        server: The server's hyperparameters that are in force, with the algorithm's defaults.
+        weights: The model's weights; clients train from them.
+        buffers: The tensors that are averaged without an optimizer.
+        optimizer: The server's optimizer, on ``weights``.
+        rounds: How many rounds it has run.
+        scores: Its scores so far.
         server_state: What the server keeps beside weights, by name: control variates, dual variables.
         client_state: What each client keeps, by client and name; only clients that have kept something are in it.
         ancestors: In rising order, after how many rounds it became a copy of which arm.

@@ -122,10 +122,16 @@ def check_nan_survives(make: Make, executor: Setting = SEQUENTIAL) -> None:
 
 
 def check_suggestions(make: Make, space: SearchSpace | None = None, executor: Setting = SEQUENTIAL) -> None:
-    """Clients train, servers aggregate, and the result deploys with points of the space only."""
-    space = space or toy_space()
+    """Clients train, servers aggregate, and the result deploys with points of the space only.
+
+    Args:
+        make: Makes the object under test.
+        space: The space; by default the object's own, or the toy space where it has none.
+        executor: Runs the jobs.
+    """
     fed, _, _ = runs.whole_run(make, executor)
     subject = make()
+    space = space or getattr(subject, "space", None) or toy_space()
     clients = set(space.client) if isinstance(subject, Search) else set(subject.client_names) & set(space.client)  # type: ignore[union-attr]  # an algorithm suggests nothing
     assert clients, "nothing of the space is tuned"
     best = fed.result.best
@@ -224,6 +230,7 @@ def check_hyperparameters(
 ) -> None:
     """Every hyperparameter that an algorithm declares changes the run, and is recorded as it was used.
 
+    Values are halved (0 becomes 0.1), whole numbers raised by one: a limit that no client reaches has no effect.
     ``client`` has hyperparameters of local training without which another one has no effect.
     """
     algorithm, own = make(), dict(client or {})

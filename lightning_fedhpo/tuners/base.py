@@ -79,7 +79,8 @@ class Tuner(Callback):
     The loop calls :meth:`suggest` for every live arm at the start of a round, :meth:`receive` for every result,
     :meth:`observe` for every live arm after its aggregation, and :meth:`evolve` once for all arms, after the search
     has taken arms out. A tuner keeps its state per arm, saves all of it in ``state_dict``, and draws from
-    ``seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)`` alone.
+    ``seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)``; an arm's candidates from
+    ``seeding.rng(context.seed, seeding.CONFIGS, arm=arm.index)``.
 
     Attributes:
         space: The space that configurations are drawn from; None for a tuner that sets values of its own.
@@ -149,7 +150,10 @@ class Tuner(Callback):
         return {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Return one suggestion for each client of the cohort."""
+        """Return one suggestion for each client of the cohort.
+
+        Called again for a round that is resumed from inside, so it must not count up what ``state_dict`` holds.
+        """
         return [Suggestion({}) for _ in cohort]
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
@@ -160,7 +164,10 @@ class Tuner(Callback):
         return None
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
-        """Learn from the results of an arm's clients, after their models are aggregated."""
+        """Learn from the results of an arm's clients, after their models are aggregated.
+
+        Clients that diverged, failed or were lost are not among them.
+        """
 
     def evolve(self, arms: Sequence[Arm], context: RoundContext) -> None:
         """Act between the live arms, for instance by ``arm.become``, which makes an arm a copy of another one."""
