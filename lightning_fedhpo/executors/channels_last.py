@@ -13,7 +13,7 @@ from torch import nn
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.vectorized.dropout import HashedDropout
-from lightning_fedhpo.executors.vectorized.equivalence import TOLERANCE_OF_IMAGES, apart, different_figure
+from lightning_fedhpo.executors.vectorized.equivalence import TOLERANCE_OF_IMAGES, different_figure, relative_distance
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
@@ -32,7 +32,7 @@ def lay_out_images(bench: Workbench, client: int, config: Config) -> None:
     found = _train_briefly(bench, job, arm)
     if (
         found is None
-        or apart(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
+        or relative_distance(found.weights, expected.weights, arm.weights) > TOLERANCE_OF_IMAGES
         or different_figure(found, expected, TOLERANCE_OF_IMAGES, TOLERANCE_OF_IMAGES) is not None
     ):
         local.channels_inside = False

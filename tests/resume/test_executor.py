@@ -43,8 +43,10 @@ def test_what_was_found_different_stays_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_was_found_alike_may_be_a_little_less_so_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, whole, apart = saved(tmp_path), run(4)[1], equivalence.apart
-    monkeypatch.setattr(equivalence, "apart", lambda *weights: apart(*weights) + 5 * equivalence.TOLERANCE)
+    checkpoint, whole, distance = saved(tmp_path), run(4)[1], equivalence.relative_distance
+    monkeypatch.setattr(
+        equivalence, "relative_distance", lambda *weights: distance(*weights) + 5 * equivalence.TOLERANCE
+    )
     fed, module = run(4, path=checkpoint)
     assert isinstance(fed.session.executor, VectorizedExecutor)
     assert same(module, whole)

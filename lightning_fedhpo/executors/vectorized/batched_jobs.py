@@ -24,7 +24,7 @@ from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
 from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, lay_out_validation, plan_lanes
 from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
-from lightning_fedhpo.executors.vectorized.optimizers import At
+from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
@@ -91,7 +91,7 @@ class BatchedJobs:
         self._val_width = min(EVALUATED_AT_ONCE, max(1, int(sizes("val").max())), 1 << (most.bit_length() - 1))
         self.forget()
 
-    def takes(self, job: Job, arm: Arm) -> bool:
+    def runs_in_lanes(self, job: Job, arm: Arm) -> bool:
         """Whether a job's batches are below the limit."""
         if self.limit is None:
             return True
@@ -142,9 +142,9 @@ class BatchedJobs:
         for place, (job, one, setting) in enumerate(zip(jobs, work, settings, strict=True)):
             rates = [one.steps * options[lr] for options in setting.options] if sums_rates else ()
             done = Done(one.steps, one.epochs * one.used, 0, rates)
-            scores = (_at(before, place), _at(after, place)) if self._scored(job) else ({}, {})
+            scores = (_of_job(before, place), _of_job(after, place)) if self._scored(job) else ({}, {})
             mine = rows.of(place)[: self._count]
-            found = bench.result(job, setting.used, done, mine, _at(logged, place), *scores)
+            found = bench.result(job, setting.used, done, mine, _of_job(logged, place), *scores)
             results.append(replace(found, finite=False) if found.finite and not finite[place] else found)
             if early is not None and place in snapshots:
                 weights, figures = snapshots[place]
@@ -176,7 +176,7 @@ class BatchedJobs:
             for place in looks.get(tick, ()):
                 mine = Rows([tensor[None].clone() for tensor in lanes.outcome.of(int(plan.lane[place]))])
                 figures = self._logged(mine, [float(plan.sizes[first[place]].sum())])
-                snapshots[place] = mine.of(0)[: self._count], _at(figures, 0)
+                snapshots[place] = mine.of(0)[: self._count], _of_job(figures, 0)
             if rows is not lanes.outcome and tick in ends:
                 rows.load(ends[tick], (lanes.outcome.of(lane) for lane in plan.lane[ends[tick]].tolist()))
         return snapshots
@@ -184,7 +184,7 @@ class BatchedJobs:
     def _by_tick(self, planned: PlannedJobs) -> Iterator[tuple[Tensor, ...]]:
         """Return the programs' inputs of every tick behind what lanes hold, but for the columns."""
         programs, plan, settings, arrays = self.programs, planned.plan, planned.settings, list[Any]()
-        at = At(plan.steps, *(() if programs.whole else (plan.opens, plan.closes)))
+        at = BatchPosition(plan.steps, *(() if programs.whole else (plan.opens, plan.closes)))
         for group, varying in enumerate(programs.varying):
             options = np.array([setting.options[group] for setting in settings])
             named = {name: options[:, place][plan.job] for place, name in enumerate(programs.update.options)}
@@ -276,5 +276,5 @@ def _places_by(ticks: NDArray[Any]) -> dict[int, list[int]]:
     return found
 
 
-def _at(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:
+def _of_job(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:
     return {name: column[place] for name, column in values.items()}

@@ -22,10 +22,10 @@ _CHANNELWISE = {functional.dropout1d: 3, functional.dropout2d: None, functional.
 """Dropouts of whole channels, and how many dimensions these have with that of examples; one takes any number."""
 
 
-def mixed(state: Tensor) -> Tensor:
+def hashed(state: Tensor) -> Tensor:
     """Hash numbers to numbers below 2**31.
 
-    >>> numbers = mixed(torch.arange(4096))
+    >>> numbers = hashed(torch.arange(4096))
     >>> bool(numbers.min() >= 0), 0.45 < float(numbers.double().mean()) / 2**31 < 0.55
     (True, True)
     """
@@ -44,13 +44,13 @@ def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float
     """
     shape = tuple(shape)
     places = torch.arange(math.prod(shape), device=salt.device).reshape(shape)
-    numbers = mixed(mixed(places + salt) + (layer + 1) * 0x9E3779B1)
+    numbers = hashed(hashed(places + salt) + (layer + 1) * 0x9E3779B1)
     return numbers >= probability * float(_BITS)
 
 
 def salts_of(keys: Tensor, step: Tensor, places: Tensor) -> Tensor:
     """Return a number for the examples at these places of batches, from the jobs' keys and the numbers of the steps."""
-    return mixed(mixed(keys + step)[..., None] + places * _STRIDE)
+    return hashed(hashed(keys + step)[..., None] + places * _STRIDE)
 
 
 class HashedDropout(TorchFunctionMode):

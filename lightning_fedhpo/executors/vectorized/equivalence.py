@@ -65,7 +65,7 @@ def compare(
         if alone.error is not None or not (alone.finite or ours.finite):
             continue
         found = True
-        distance = apart(ours.weights, alone.weights, arm.weights)
+        distance = relative_distance(ours.weights, alone.weights, arm.weights)
         if distance > allowed and not (begun and is_rounding_noise(distance, batched, end, arm, context, alone)):
             raise CannotBatchError(
                 f"a client trained both ways came out differently, by {distance:.1g} of the way that its weights "
@@ -114,14 +114,14 @@ def is_rounding_noise(
             nudged = _alone(batched, end, arm, context)
     finally:
         torch._foreach_copy_(arm.weights, kept)
-    return not nudged.finite or 10.0 * apart(nudged.weights, alone.weights, kept) > distance
+    return not nudged.finite or 10.0 * relative_distance(nudged.weights, alone.weights, kept) > distance
 
 
 @torch.no_grad()
-def apart(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+def relative_distance(weights: Sequence[Tensor], others: Sequence[Tensor], start: Sequence[Tensor]) -> float:
     """Return how far apart weights are that were trained in two ways, as a part of how far they moved.
 
-    >>> apart([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])], [torch.zeros(2)])
+    >>> relative_distance([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])], [torch.zeros(2)])
     0.25
     """
     moved = max(float((weight - old).abs().max()) for weight, old in zip(others, start, strict=True))

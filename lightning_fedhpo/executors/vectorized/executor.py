@@ -32,7 +32,7 @@ class VectorizedExecutor(Executor):
         self.batched, self.sequential, self.bench = batched, sequential, batched.bench
         self.vectorized_matches = True
         self._stale = False
-        self._stamp = stamp_of(self.bench)
+        self._fingerprint = fingerprint_of(self.bench)
 
     def retrace(self) -> None:
         """Trace the module's steps anew before the next round."""
@@ -44,8 +44,8 @@ class VectorizedExecutor(Executor):
             return
         self.bench.clean(context.round)
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
-        stamp = stamp_of(self.bench)
-        self._stale, self._stamp = self._stale or stamp != self._stamp, stamp
+        fingerprint = fingerprint_of(self.bench)
+        self._stale, self._fingerprint = self._stale or fingerprint != self._fingerprint, fingerprint
         waves = -(-len(jobs) // self.batched.at_once)
         each = -(-len(jobs) // waves)
         together = bool(self.vectorized_matches) and not self._trainable_set_changed()
@@ -54,7 +54,7 @@ class VectorizedExecutor(Executor):
             results: dict[int, ClientResult] = {}
             if together:
                 try:
-                    places = [place for place, job in enumerate(wave) if self.batched.takes(job, arms[job.arm])]
+                    places = [place for place, job in enumerate(wave) if self.batched.runs_in_lanes(job, arms[job.arm])]
                     several = [wave[place] for place in places]
                     done = self._run_wave(several, arms, context, first=start == 0) if several else []
                     results = dict(zip(places, done, strict=True))
@@ -114,7 +114,7 @@ def scout(batched: BatchedJobs, client: int) -> None:
     bench.clean()
 
 
-def stamp_of(bench: Workbench) -> list[Any]:
+def fingerprint_of(bench: Workbench) -> list[Any]:
     """Return layers, buffers, `requires_grad`, and the plain numbers, flags and strings among attributes."""
     found: list[Any] = []
     module = bench.local.module

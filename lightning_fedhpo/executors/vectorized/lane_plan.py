@@ -85,12 +85,12 @@ class LanePlan:
     closes: Flags
 
 
-def lanes_of(ticks: Sequence[int], lanes: int) -> tuple[Ints, Ints]:
+def assign_lanes(ticks: Sequence[int], lanes: int) -> tuple[Ints, Ints]:
     """Return the lane and the first tick of every job: the longest that is left goes to the lane that is free first.
 
     Where there is a lane for every job, each has the lane of its own number.
 
-    >>> [found.tolist() for found in lanes_of([1, 5, 2, 2], 2)]
+    >>> [found.tolist() for found in assign_lanes([1, 5, 2, 2], 2)]
     [[1, 0, 1, 1], [4, 0, 0, 2]]
     """
     count = len(ticks)
@@ -117,7 +117,7 @@ def plan_lanes(
     ([[[7, 8], [5, 5]], [[9, 9], [7, 7]]], [[[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]])
     """
     ticks = [one.ticks(width) for one in work]
-    lane, begins = lanes_of(ticks, lanes)
+    lane, begins = assign_lanes(ticks, lanes)
     ends = begins + ticks - 1
     batches = _batches_of(work, orders)
     row = next((int(one.owned[0]) for one in work if len(one.owned)), 0)  # any
@@ -125,9 +125,9 @@ def plan_lanes(
     plan = _empty_plan(begins, ends, lane, shape=shape, row=row, dtype=dtype)
 
     pieces = -(-batches.count // width)
-    batch, part = np.repeat(np.arange(len(pieces)), pieces), _inside(pieces)  # of every piece
+    batch, part = np.repeat(np.arange(len(pieces)), pieces), _place_in_group(pieces)  # of every piece
     job, count = batches.job[batch], batches.count[batch]
-    at = begins[job] + _inside(np.bincount(job, minlength=len(work))), lane[job]
+    at = begins[job] + _place_in_group(np.bincount(job, minlength=len(work))), lane[job]
     place = np.arange(width)
     filled = place < np.minimum(width, count - part * width)[:, None]
     # A piece is filled up with its own first example: another's loss might be infinite, and zero times that is nan.
@@ -184,29 +184,29 @@ def _batches_of(work: Sequence[Work], orders: Callable[[Work], Sequence[Any]]) -
     size = np.array([one.batch_size for one in work])
     passes = np.repeat(np.arange(len(work)), epochs)  # the job of every pass
     order = np.concatenate([np.asarray(each)[: one.used] for one in work for each in orders(one)] or [_NO_ROWS])
-    owned, first_owned = np.concatenate([one.owned for one in work]), _starts([len(one.owned) for one in work])
+    owned, first_owned = np.concatenate([one.owned for one in work]), _group_starts([len(one.owned) for one in work])
     rows = owned[np.repeat(first_owned[passes], used[passes]) + order]
-    of_pass, number = np.repeat(np.arange(len(passes)), batches[passes]), _inside(batches[passes])  # of every batch
+    of_pass, number = np.repeat(np.arange(len(passes)), batches[passes]), _place_in_group(batches[passes])
     job = passes[of_pass]
     count = np.where(number == batches[job] - 1, used[job] - (batches[job] - 1) * size[job], size[job])
-    first = _starts(used[passes])[of_pass] + number * size[job]
-    return _Batches(rows, job, first, count, _inside(epochs * batches) + 1)
+    first = _group_starts(used[passes])[of_pass] + number * size[job]
+    return _Batches(rows, job, first, count, _place_in_group(epochs * batches) + 1)
 
 
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
-def _starts(counts: Any) -> Ints:
+def _group_starts(counts: Any) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)])[:-1].astype(np.int64)
 
 
-def _inside(counts: Any) -> Ints:
-    """Return 0, 1, ... of every run of so many.
+def _place_in_group(counts: Any) -> Ints:
+    """Return 0, 1, ... for each group of so many.
 
-    >>> _inside(np.array([2, 0, 3])).tolist()
+    >>> _place_in_group(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]
     """
-    return np.arange(int(np.sum(counts))) - np.repeat(_starts(counts), counts)
+    return np.arange(int(np.sum(counts))) - np.repeat(_group_starts(counts), counts)
 
 
 def lay_out_validation(owned: Sequence[Ints], size: int, lanes: int) -> tuple[Ints, Floats]:
@@ -222,6 +222,6 @@ def lay_out_validation(owned: Sequence[Ints], size: int, lanes: int) -> tuple[In
     flat = np.concatenate([*owned, [0]]).astype(np.int64)  # one more, for lanes without an example
     place = np.arange(-(-max(1, int(counts.max())) // size) * size)
     mine = place < counts[:, None]
-    rows = flat[np.where(mine, place, 0) + _starts(counts)[:, None]].reshape(lanes, -1, size).swapaxes(0, 1)
+    rows = flat[np.where(mine, place, 0) + _group_starts(counts)[:, None]].reshape(lanes, -1, size).swapaxes(0, 1)
     shares = mine.astype(np.float32).reshape(lanes, -1, size).swapaxes(0, 1)
     return np.ascontiguousarray(rows), np.ascontiguousarray(shares)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from lightning_fedhpo.executors.step_costs import StepCost
 
-ROUNDS = 4
+DRAWN_ROUNDS = 4
 """Rounds that are drawn."""
-MOST = 400
+MOST_JOBS = 400
 """Jobs of a drawn round at most: of more, a part stands for all."""
 WIDTHS = (4, 8, 16, 32, 64, 128)
 """Widths of pieces, where batch sizes differ."""
@@ -75,7 +75,7 @@ def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: in
     >>> draw_jobs(np.array([20, 20]), [(8, 1)], jobs=3).ticks(8).tolist()[0]
     [3, 3, 3]
     """
-    draw, shape = np.random.default_rng(0), (ROUNDS, min(jobs, MOST))
+    draw, shape = np.random.default_rng(0), (DRAWN_ROUNDS, min(jobs, MOST_JOBS))
     examples = sizes[sizes > 0][draw.integers(np.count_nonzero(sizes > 0), size=shape)]
     batch_size, epochs = np.array(settings)[draw.integers(len(settings), size=shape)].transpose(2, 0, 1)
     return DrawnJobs(examples, np.minimum(batch_size, examples), epochs)

@@ -23,7 +23,7 @@ Values = Mapping[str, float | Tensor]
 
 
 @dataclass(frozen=True)
-class At:
+class BatchPosition:
     """Where lanes are in their batches: arrays of (tick, lane), or flags where a batch is one piece."""
 
     steps: NDArray[Any]
@@ -61,18 +61,18 @@ class Update:
 
     options: Sequence[str]
     state: Mapping[bool, int]
-    coefficients: Callable[[Mapping[str, Any], At], dict[str, Any]]
+    coefficients: Callable[[Mapping[str, Any], BatchPosition], dict[str, Any]]
     apply: Callable[[Tensor, Tensor, Sequence[Tensor], Values], None]
 
 
-def along(value: Any, tensor: Tensor) -> Any:
+def per_lane(value: Any, tensor: Tensor) -> Any:
     """Return a number as it is, and one for each client in the shape that goes with the tensor."""
     return value.view(-1, *[1] * (tensor.dim() - 1)) if isinstance(value, Tensor) else value
 
 
 def _decayed(weight: Tensor, gradient: Tensor, decay: Any) -> Tensor:
     if isinstance(decay, Tensor):
-        return torch.addcmul(gradient, weight, along(decay, weight))
+        return torch.addcmul(gradient, weight, per_lane(decay, weight))
     return gradient.add(weight, alpha=decay) if decay else gradient
 
 
@@ -82,7 +82,7 @@ def sgd(nesterov: bool) -> Update:
     The momentum itself adds up the gradients of a batch's pieces. Nesterov's needs their sum beside it.
     """
 
-    def coefficients(options: Mapping[str, Any], at: At) -> dict[str, Any]:
+    def coefficients(options: Mapping[str, Any], at: BatchPosition) -> dict[str, Any]:
         found = {"rate": at.last(options["lr"], 0.0), "decay": at.first(options["weight_decay"], 0.0)}
         if nesterov and not at.whole:
             more = {"again": at.first(0.0, 1.0), "keep": at.last(options["momentum"], 1.0), "take": at.last(1.0, 0.0)}
@@ -95,12 +95,12 @@ def sgd(nesterov: bool) -> Update:
         buffer = state[0]
         if "again" in values:
             gradient = _summed(state[1], values["again"], gradient, weight)
-            buffer.mul_(along(values["keep"], weight)).add_(gradient * along(values["take"], weight))
+            buffer.mul_(per_lane(values["keep"], weight)).add_(gradient * per_lane(values["take"], weight))
         else:
             buffer = _summed(buffer, values["keep"], gradient, weight)
         if "ahead" in values:
-            buffer = gradient + along(values["ahead"], weight) * buffer
-        weight.addcmul_(buffer, along(values["rate"], weight), value=-1.0)
+            buffer = gradient + per_lane(values["ahead"], weight) * buffer
+        weight.addcmul_(buffer, per_lane(values["rate"], weight), value=-1.0)
 
     options = ("lr", "momentum", "weight_decay")
     return Update(options, {True: 1, False: 2 if nesterov else 1}, coefficients, apply)
@@ -109,14 +109,14 @@ def sgd(nesterov: bool) -> Update:
 def _summed(total: Tensor, keep: Any, gradient: Tensor, weight: Tensor) -> Tensor:
     """Add a gradient to a part of what there is, in place."""
     if isinstance(keep, Tensor):
-        return torch.addcmul(gradient, total, along(keep, weight), out=total)
+        return torch.addcmul(gradient, total, per_lane(keep, weight), out=total)
     return torch.add(gradient, total, alpha=keep, out=total) if keep else gradient
 
 
 def adam(decoupled: bool) -> Update:
     """Return Adam's step, or AdamW's, whose weight decay is decoupled from the gradient."""
 
-    def coefficients(options: Mapping[str, Any], at: At) -> dict[str, Any]:
+    def coefficients(options: Mapping[str, Any], at: BatchPosition) -> dict[str, Any]:
         first, second = 1 - options["beta1"] ** at.steps, np.sqrt(1 - options["beta2"] ** at.steps)
         decay = options["lr"] * options["weight_decay"] if decoupled else options["weight_decay"]
         return {
@@ -133,7 +133,7 @@ def adam(decoupled: bool) -> Update:
 
     def apply(weight: Tensor, gradient: Tensor, state: Sequence[Tensor], values: Values) -> None:
         def of(name: str) -> Any:
-            return along(values[name], weight)
+            return per_lane(values[name], weight)
 
         if decoupled:
             weight.mul_(1 - of("decay"))

@@ -25,7 +25,7 @@ from lightning_fedhpo.executors.vectorized.graph.conv_layout import GroupedChann
 from lightning_fedhpo.executors.vectorized.graph.fast_calls import native
 from lightning_fedhpo.executors.vectorized.graph.trace import Program, compiled, trace
 from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
-from lightning_fedhpo.executors.vectorized.optimizers import At, Update
+from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition, Update
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
 from lightning_fedhpo.executors.vectorized.tick_inputs import TickInputs
 
@@ -113,7 +113,9 @@ class Programs:
         """How many tensors the optimizer keeps for each weight."""
         return self.update.state[self.whole]
 
-    def coefficients(self, group: int, values: Mapping[str, Any], at: At) -> tuple[dict[str, float], dict[str, Any]]:
+    def coefficients(
+        self, group: int, values: Mapping[str, Any], at: BatchPosition
+    ) -> tuple[dict[str, float], dict[str, Any]]:
         """Return the coefficients of a group's step: those that are one number, and arrays of (tick, lane).
 
         ``values`` has the options that are not the same for all jobs.
@@ -125,7 +127,7 @@ class Programs:
     def _known(self, group: int) -> tuple[dict[str, float], list[str]]:
         """Return the coefficients that are known now, and the names of the others."""
         one = np.ones((1, 1))
-        at = At(one, *(() if self.whole else (one > 0, one > 0)))
+        at = BatchPosition(one, *(() if self.whole else (one > 0, one > 0)))
         known, arrays = self.coefficients(group, {name: 0.5 * one for name in ("lr", *self.varying[group])}, at)
         return known, list(arrays)
 

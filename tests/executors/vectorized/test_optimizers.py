@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adam, AdamW
 
-from lightning_fedhpo.executors.vectorized.optimizers import At, read_options, update_of
+from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition, read_options, update_of
 
 OPTIMIZERS: dict[str, Any] = {
     "plain": (SGD, [{"lr": 0.1}, {"lr": 0.5}]),
@@ -45,7 +45,7 @@ def test_a_batched_step_is_torchs_own(name: str, tensors: bool, pieces: int) -> 
     rows = np.array([read_options(optimizer.param_groups[0], update.options) for optimizer in optimizers])
     ticks = np.arange(5 * pieces)[:, None].repeat(2, axis=1)
     part = ticks % pieces
-    at = At(ticks // pieces + 1, *(() if pieces == 1 else (part == 0, part == pieces - 1)))
+    at = BatchPosition(ticks // pieces + 1, *(() if pieces == 1 else (part == 0, part == pieces - 1)))
     each = np.ones_like(ticks, dtype=float)
     known = {"lr"} if not tensors else set(update.options)
     values = {o: rows[:, i] * each if o in known else float(rows[0, i]) for i, o in enumerate(update.options)}
