@@ -27,7 +27,7 @@ A single job of fewer operations gains little by a second thread on an idle mach
 a busy one, where each of its many short calculations waits for both threads.
 """
 LEAST_CALLS = 0.1
-"""What a step's calls are of its cost at least. Below, it is all arithmetic: computing jobs together brings nothing."""
+"""The least share of calls in a step's cost. Below, it is all arithmetic: computing jobs together brings nothing."""
 LARGE_PRODUCT = 1e8
 """Operations of a product of matrices from which on oneDNN is the faster library."""
 LARGE_MODEL = 1 << 20

@@ -19,16 +19,16 @@ from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError
 from lightning_fedhpo.types import ClientResult, RoundContext
 
 TOLERANCE = 1e-4
-"""How far apart weights may be that were trained both ways, of the way that they moved; and what was logged."""
+"""The largest difference between both executors: of weights, relative to how far they moved, and of what is logged."""
 TOLERANCE_OF_IMAGES = 1e-3
-"""How far apart weights under convolutions may be, of the way that they moved: of a million numbers one or two lie so
-near to zero, or to the maximum beside them, that their gradients go elsewhere when they are rounded otherwise."""
+"""The same for weights under convolutions: of a million activations, one or two lie so near to zero, or to the maximum
+beside them, that rounding decides where their gradients go."""
 LATER = 10.0
-"""How many times as far in a run that has begun: other weights round otherwise."""
+"""The tolerance is so many times larger in a run that has begun: other weights round otherwise."""
 NUDGE = 1e-6
 """How far a job's first weights are moved, to see what rounding does to it."""
 FLIPPED = 0.05
-"""How far apart figures may be in a run that has begun: an accuracy changes when one example changes sides."""
+"""The largest difference of figures in a run that has begun: an accuracy changes when one prediction does."""
 
 
 def is_compared(number: int) -> bool:

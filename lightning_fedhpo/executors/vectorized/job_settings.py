@@ -1,4 +1,4 @@
-"""What a job that is computed beside others begins with: values in force, and the key of its dropout."""
+"""What a job in a lane starts with: its hyperparameters, and the key of its dropout masks."""
 
 from __future__ import annotations
 

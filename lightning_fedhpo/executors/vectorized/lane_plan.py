@@ -1,8 +1,8 @@
 """How jobs of any batch size, length and number become one rectangular computation: lanes that take pieces of batches.
 
 Every batch is cut into pieces of one width. At a tick, each lane computes a piece of its job. A lane takes its
-optimizer's step with the last piece of a batch, and the next job when its job is over. Examples that fill up a piece
-weigh nothing. The lane of a job that is over, with none left to take, computes on; nobody looks at it.
+optimizer's step with the last piece of a batch, and the next job when its job is over. Padding has weight zero. A lane
+without a job left computes on, and its results are ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many lanes a run has, how wide pieces are, and which jobs run in lanes: by counts of operations.
 
-Wide pieces are filled up more, narrow ones are more ticks. With many lanes some have nothing to do while the longest
-jobs end, with few there is little to share a tick's calls. It is settled once, from the run's settings and the sizes of
-its clients, so that a resumed run has the same shape.
+Wide pieces need more padding, narrow ones more ticks. With many lanes, some are idle while the longest jobs end; with
+few, only a few jobs share the overhead of a tick's calls. The shape is chosen once, from the run's settings and
+the sizes of its clients, so that a resumed run has the same one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lightning_fedhpo.executors.step_costs import StepCost
 DRAWN_ROUNDS = 4
 """Rounds that are drawn."""
 MOST_JOBS = 400
-"""Jobs of a drawn round at most: of more, a part stands for all."""
+"""Jobs of a drawn round at most; a larger round is estimated from so many."""
 WIDTHS = (4, 8, 16, 32, 64, 128)
 """Widths of pieces, where batch sizes differ."""
 LEAST_GAIN = 0.1
-"""What lanes must save of a round's operations, as these are estimates."""
+"""The part of a round's cost that lanes must save: costs are estimates."""
 
 
 @dataclass(frozen=True)

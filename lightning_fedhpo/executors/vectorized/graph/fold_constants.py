@@ -1,4 +1,4 @@
-"""Leaves out operations whose results are known, or that return what is there already.
+"""Removes operations whose results are constants, or that return their own argument.
 
 Cross-entropy asks of every label whether it is one to ignore, counts those that are not, and divides by the count: for
 one example, by one. If the labels of all clients are known and stay, none of this is computed, forward or backward.
