@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import py_compile
@@ -83,6 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     for name in [name for name in sys.modules if name.partition(".")[0] in ("tuned", "mynet")]:
         del sys.modules[name]
+    gc.collect()  # LightningCLI lists the subclasses that are left, and would import their modules
 
 
 def run_of(settings: Sequence[str] = (), client: Mapping[str, Any] | None = None, own: bool = False) -> Path:
