@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import logging
 import py_compile
 import sys
 from collections import defaultdict
@@ -80,8 +81,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "mynet.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
     with quiet(tmp_path / "home"):
         yield
+    logger.setLevel(level)  # the app raises it
     for name in [name for name in sys.modules if name.partition(".")[0] in ("tuned", "mynet")]:
         del sys.modules[name]
     gc.collect()  # LightningCLI lists the subclasses that are left, and would import their modules
