@@ -35,7 +35,7 @@ help:
 	@echo "make types        check types"
 	@echo "make docs         build the site into site/, to open site/index.html"
 	@echo "make benchmark    measure the speed (long; ARGS=--help says what there is)"
-	@echo "make guard        fail if the speed has fallen below 0.8 of what is recorded (a minute)"
+	@echo "make guard        fail if the speed has fallen below 0.8 of what is recorded (some minutes)"
 	@echo "make clean        remove the environments, caches and what runs left behind"
 
 demo: $(VENV)/.installed
