@@ -7,5 +7,6 @@ from lightning_fedhpo.models.lenet import LeNet
 from lightning_fedhpo.models.linear import Linear
 from lightning_fedhpo.models.lstm import LSTM
 from lightning_fedhpo.models.mlp import MLP
+from lightning_fedhpo.models.resnet import ResNet
 
-__all__ = ["CNN", "LSTM", "MLP", "CifarCNN", "Classifier", "LeNet", "Linear"]
+__all__ = ["CNN", "LSTM", "MLP", "CifarCNN", "Classifier", "LeNet", "Linear", "ResNet"]

@@ -14,13 +14,27 @@ the optimizer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Flat, ImageClassifier, check_image, convolution, hidden_layers
+from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.models.classifier import (
+    Flat,
+    ImageClassifier,
+    check_image,
+    check_widths,
+    convolution,
+    hidden_layers,
+)
 
 
 class CifarCNN(ImageClassifier):
     """Classify photographs of 3x32x32 unless told otherwise.
+
+    Args:
+        maps: Channels of the two convolutions.
+        hidden: Widths of the hidden layers.
 
     Example:
         >>> sum(parameter.numel() for parameter in CifarCNN(size=24).parameters())
@@ -33,18 +47,22 @@ class CifarCNN(ImageClassifier):
         size: int = 32,
         classes: int = 10,
         *,
+        maps: Sequence[int] = (64, 64),
+        hidden: Sequence[int] = (384, 192),
         dropout: float = 0.0,
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
+        check_kinds(CifarCNN, locals())
         check_image(size, smallest=6, channels=channels, classes=classes)
-        features = 64 * (size // 2 // 2) ** 2
+        first, second = check_widths("maps", maps, 2)
+        features = second * (size // 2 // 2) ** 2
         net = nn.Sequential(
-            *convolution(channels, 64, pool=3),
-            *convolution(64, 64, pool=3),
+            *convolution(channels, first, pool=3),
+            *convolution(first, second, pool=3),
             Flat(features, "size"),
-            *hidden_layers(dropout, features, 384, 192, classes),
+            *hidden_layers(dropout, features, *check_widths("hidden", hidden), classes),
         )
         super().__init__(net, lr, momentum, weight_decay)
         self.save_hyperparameters(logger=False)

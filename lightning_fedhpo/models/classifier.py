@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arguments import check_kinds, number, shown, whole
 
 
 class Classifier(LightningModule):
@@ -132,6 +132,17 @@ def check_image(size: int, smallest: int, **sizes: int) -> None:
     check_sizes(**sizes)
     what = "`size`, the height and width of the images,"
     whole(what, size, smallest, 10**4, why="of smaller ones the pooling leaves nothing")
+
+
+def check_widths(name: str, widths: Sequence[int], count: int | None = None) -> list[int]:
+    """Return the widths of layers as plain numbers, or raise unless they can be meant.
+
+    >>> check_widths("hidden", (120, 84))
+    [120, 84]
+    """
+    if len(widths) != (count or len(widths)) or not widths:
+        raise ValueError(f"`{name}` must be {count or 'at least one'} number(s), got {shown(widths)}.")
+    return [whole(f"`{name}`, the widths of layers,", width, high=10**6) for width in widths]
 
 
 def check_sizes(**sizes: int) -> None:

@@ -6,13 +6,27 @@ followed by maxima over 2x2, then a hidden layer of 2048. Dropout, which the Fed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
-from lightning_fedhpo.models.classifier import Flat, ImageClassifier, check_image, convolution, hidden_layers
+from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.models.classifier import (
+    Flat,
+    ImageClassifier,
+    check_image,
+    check_widths,
+    convolution,
+    hidden_layers,
+)
 
 
 class CNN(ImageClassifier):
     """Classify small images, FEMNIST's 62 classes of 1x28x28 unless told otherwise.
+
+    Args:
+        maps: Channels of the two convolutions.
+        hidden: Width of the hidden layer.
 
     Example:
         >>> sum(parameter.numel() for parameter in CNN().parameters())
@@ -25,17 +39,20 @@ class CNN(ImageClassifier):
         size: int = 28,
         classes: int = 62,
         *,
+        maps: Sequence[int] = (32, 64),
         hidden: int = 2048,
         dropout: float = 0.0,
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
+        check_kinds(CNN, locals())
         check_image(size, smallest=4, channels=channels, classes=classes, hidden=hidden)
-        features = 64 * (size // 2 // 2) ** 2
+        first, second = check_widths("maps", maps, 2)
+        features = second * (size // 2 // 2) ** 2
         net = nn.Sequential(
-            *convolution(channels, 32),
-            *convolution(32, 64),
+            *convolution(channels, first),
+            *convolution(first, second),
             Flat(features, "size"),
             *hidden_layers(dropout, features, hidden, classes),
         )

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Iid, models
-from lightning_fedhpo.models import CNN, LSTM, MLP, CifarCNN, LeNet, Linear
+from lightning_fedhpo.models import CNN, LSTM, MLP, CifarCNN, LeNet, Linear, ResNet
 from lightning_fedhpo.testing import quiet_trainer
 
 SMALL = {
@@ -12,9 +12,10 @@ SMALL = {
     LeNet: {"channels": 3, "size": 12, "classes": 3},
     CNN: {"channels": 1, "size": 8, "classes": 3, "hidden": 5},
     CifarCNN: {"channels": 3, "size": 6, "classes": 3},
+    ResNet: {"channels": 3, "size": 8, "classes": 3, "width": 4, "groups": 2},
     LSTM: {"vocabulary": 7, "embedding": 3, "hidden": 5},
 }
-SHAPES = {Linear: (6,), MLP: (6,), LeNet: (3, 12, 12), CNN: (1, 8, 8), CifarCNN: (3, 6, 6)}
+SHAPES = {Linear: (6,), MLP: (6,), LeNet: (3, 12, 12), CNN: (1, 8, 8), CifarCNN: (3, 6, 6), ResNet: (3, 8, 8)}
 KINDS = list(SMALL)
 
 
@@ -68,6 +69,10 @@ def test_sizes_of_the_papers():
     assert size(LeNet(channels=3, size=32)) == size(LeNet()) + 2 * 25 * 6
     # Whole images leave 8x8 pixels instead of 6x6 to the first linear layer.
     assert size(CifarCNN()) - size(CifarCNN(size=24)) == (8 * 8 - 6 * 6) * 64 * 384
+    # The figures of torchvision's networks of 1000 classes, whichever norm.
+    for norm in ("group", "batch"):
+        assert size(ResNet(size=224, classes=1000, depth=50, norm=norm)) == 25_557_032
+    assert size(ResNet(size=224)) - size(ResNet(size=64)) == 64 * 3 * (7 * 7 - 3 * 3)
     first, second = 4 * 256 * (8 + 256 + 2), 4 * 256 * (256 + 256 + 2)
     assert size(LSTM()) == 80 * 8 + first + second + 257 * 80
 
@@ -77,6 +82,34 @@ def test_images_of_many_sizes(channels: int, size: int):
     for kind in (LeNet, CNN, CifarCNN):
         assert kind(channels, size, 5)(torch.zeros(2, channels, size, size)).shape == (2, 5)
     assert MLP()(torch.zeros(2, 1, 28, 28)).shape == Linear()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("kind", [CNN, LeNet, CifarCNN])
+def test_widths_are_arguments(kind: type):
+    hidden = 5 if kind is CNN else [7, 5, 3]
+    layers = list(kind(1, 28, 10, maps=[2, 4], hidden=hidden).modules())
+    assert [one.out_channels for one in layers if isinstance(one, nn.Conv2d)] == [2, 4]
+    linear = [one.out_features for one in layers if isinstance(one, nn.Linear)]
+    assert linear == ([5] if kind is CNN else [7, 5, 3]) + [10]
+
+
+@pytest.mark.parametrize(("size", "stem", "left"), [(16, None, 2), (65, None, 3), (16, "large", 1), (65, "small", 9)])
+@pytest.mark.parametrize("depth", [18, 50])
+def test_residual_networks_halve_images(depth: int, size: int, stem: str | None, left: int):
+    """Three stages halve, and the large stem twice: what is left before the mean over pixels."""
+    model = ResNet(1, size, 5, depth=depth, width=4, groups=2, stem=stem)
+    wide = [one for one in model.modules() if isinstance(one, nn.Conv2d) and one.kernel_size != (1, 1)]
+    assert len(wide) == 17  # the stem, and 16 in blocks: 8 blocks of 2, or 16 of 1
+    maps = model.net[:-4](torch.zeros(2, 1, size, size))
+    assert maps.shape == (2, 32 * (4 if depth == 50 else 1), left, left)
+    assert model(torch.zeros(2, 1, size, size)).shape == (2, 5)
+
+
+def test_group_norm_scores_examples_one_by_one_and_batch_norm_does_not():
+    x = batch(ResNet)[0]
+    for norm, alike in (("group", True), ("batch", False)):
+        model = ResNet(**SMALL[ResNet], norm=norm)
+        assert torch.allclose(model(x)[:2], model(x[:2]), atol=1e-5) is alike
 
 
 def test_a_label_for_every_character():
@@ -103,6 +136,10 @@ def test_a_wrong_shape_is_explained():
     ("kind", "options", "rule"),
     [
         (LeNet, {"size": 11}, "`size`.*at least 12, got 11"),
+        (CNN, {"maps": [32]}, r"`maps` must be 2 number\(s\), got \[32\]"),
+        (LeNet, {"hidden": [0]}, "`hidden`, the widths of layers, must be at least 1, got 0"),
+        (ResNet, {"width": 48}, "multiple of `groups`, got 48 and 32"),
+        (ResNet, {"norm": "layer"}, "`norm` must be one of 'group', 'batch', got 'layer'"),
         (MLP, {"dropout": 1.5}, r"`dropout` must be in \[0, 1\], got 1.5"),
     ],
 )
