@@ -23,7 +23,7 @@ from lightning_fedhpo.participation import (
     Participation,
     UniformClients,
 )
-from lightning_fedhpo.searches import BayesianSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
+from lightning_fedhpo.searches import BayesianSearch, ExternalSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
 from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
 
@@ -38,6 +38,7 @@ __all__ = [
     "Devices",
     "Dirichlet",
     "Ditto",
+    "ExternalSearch",
     "FedAvg",
     "FedDyn",
     "FedEx",

@@ -2,8 +2,9 @@
 
 from lightning_fedhpo.searches.base import Draft, Search
 from lightning_fedhpo.searches.bayesian import BayesianSearch
+from lightning_fedhpo.searches.external import ExternalSearch
 from lightning_fedhpo.searches.halving import SuccessiveHalving
 from lightning_fedhpo.searches.hyperband import Hyperband
 from lightning_fedhpo.searches.random import RandomSearch
 
-__all__ = ["BayesianSearch", "Draft", "Hyperband", "RandomSearch", "Search", "SuccessiveHalving"]
+__all__ = ["BayesianSearch", "Draft", "ExternalSearch", "Hyperband", "RandomSearch", "Search", "SuccessiveHalving"]

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds, whole
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.searches.base import Draft, Search, arms_of
-from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed
+from lightning_fedhpo.searches.asked import AskedSearch
+from lightning_fedhpo.searches.base import Draft
+from lightning_fedhpo.searches.optuna_study import ask_arms, check_installed, random_arms
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.types import RoundContext
 
 
-class BayesianSearch(Search):
+class BayesianSearch(AskedSearch):
     """Ask Optuna for arms, train each of them for the same number of rounds, and tell it their last scores.
 
     The first third of the arms, at most ten, are drawn at random. An arm whose last score is not finite is reported as
@@ -53,44 +54,12 @@ class BayesianSearch(Search):
         per_client: bool = False,
     ) -> None:
         check_kinds(BayesianSearch, locals())
-        super().__init__(space, budget, per_client)
-        self.max_rounds = whole("max_rounds", max_rounds)
-        self.arms = arms_of(self.budget, self.max_rounds)
+        super().__init__(space, budget, max_rounds, parallel, per_client)
         self.sampler = sampler
-        self.parallel = whole("parallel", parallel)
-        if parallel > self.arms:
-            raise ValueError(
-                f"`parallel` must be from 1 to the number of arms, which is {self.arms} with budget={budget} and "
-                f"max_rounds={max_rounds}, got {parallel}."
-            )
         check_installed(type(self).__name__)
-        self.starts = self.parallel
-        self.keeps_start = self.parallel < self.arms
-        self.rounds = -(-self.arms // self.parallel) * self.max_rounds  # batches of arms run in turn
-        self.spends = self.arms * self.max_rounds
 
-    def fitting(self, rounds: int) -> dict[str, int]:
-        """Return settings with which as many batches of arms take at most so many rounds; else one round for each."""
-        longest = rounds * self.max_rounds // self.rounds
-        arms = self.arms if longest else rounds * self.parallel
-        return {"max_rounds": longest or 1, "budget": (longest or 1) * arms} if rounds > 0 else {}
-
-    def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
-        """Ask for the next arms once the present ones have had their rounds."""
-        if any(arm.live for arm in arms):
-            return []
+    def ask(self, arms: Sequence[Arm], count: int, context: RoundContext) -> list[Draft]:
+        """Ask Optuna's sampler."""
         tried = [(arm, context.sign * arm.scores[-1]) for arm in arms]
-        count = min(self.parallel, self.arms - len(arms))
-        startup = min(10, max(1, self.arms // 3))
         seed = seeding.key(context.seed, seeding.ASKED, arm=len(arms))
-        return ask_arms(self, tried, count, sampler=self.sampler, startup=startup, seed=seed)
-
-    def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
-        """Finish the arms that have had their rounds."""
-        for arm in arms:
-            arm.finished |= arm.rounds >= self.max_rounds
-        return []
-
-    def done(self, arms: Sequence[Arm]) -> bool:
-        """Whether all arms have had their rounds."""
-        return len(arms) == self.arms and all(arm.finished for arm in arms)
+        return ask_arms(self, tried, count, sampler=self.sampler, startup=random_arms(self.arms), seed=seed)

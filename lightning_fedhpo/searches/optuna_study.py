@@ -29,6 +29,16 @@ def check_installed(asking: str) -> None:
         ) from error
 
 
+def random_arms(arms: int) -> int:
+    """Return how many of so many arms are drawn at random before the sampler has a say.
+
+    Example:
+        >>> random_arms(2), random_arms(12), random_arms(100)
+        (1, 4, 10)
+    """
+    return min(10, max(1, arms // 3))
+
+
 def ask_arms(
     search: Search, tried: Sequence[tuple[Arm, float]], count: int, *, sampler: str, startup: int, seed: int
 ) -> list[Draft]:

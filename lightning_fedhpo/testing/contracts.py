@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +41,22 @@ Kind = TypeVar("Kind", bound=Subject)
 
 SEQUENTIAL = Sequential()
 _SCHEDULE = [{"server": {"lr": 1 / number}, "client": {"lr": 0.2 / number, "momentum": 0.5}} for number in (1, 2, 3, 4)]
-_SIZES = {"configs": 4, "budget": 8, "max_rounds": 4, "eta": 2, "eliminations": 2}
+_PROPOSES = """
+import json, sys
+for trial, line in enumerate(sys.stdin):
+    space = json.loads(line).get("space") or space
+    end = lambda one: (one.get("options") or [one["low"], one["high"]])[trial % 2]
+    print(json.dumps({part: {name: end(one) for name, one in space[part].items()} for part in space}), flush=True)
+"""
+_COMMAND = [sys.executable, "-c", _PROPOSES]
+_SIZES = {
+    "command": _COMMAND,
+    "configs": 4,
+    "budget": 8,
+    "max_rounds": 4,
+    "eta": 2,
+    "eliminations": 2,
+}
 
 
 def toy_instance(kind: Callable[..., Kind]) -> Kind:
