@@ -139,6 +139,7 @@ def test_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
         "fedhpo-export = lightning_fedhpo.cli.export:main",
         "fedhpo-features = lightning_fedhpo.cli.features:main",
         "fedhpo-report = lightning_fedhpo.cli.report:main",
+        "fedhpo-suggest = lightning_fedhpo.cli.suggest:main",
     ]
 
 

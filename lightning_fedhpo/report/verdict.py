@@ -180,7 +180,8 @@ def _at_the_edge(run: RunData) -> Iterator[str]:
     for side in ("client", "server"):
         for name, dimension in (space.get(side) or {}).items():
             value = run.best.get(side, {}).get(name)
-            if not {"low", "high"} <= set(dimension) or "Int" in dimension["_target_"] or value is None:
+            kind = str(dimension.get("type", dimension.get("_target_"))).lower()  # both ways to write one are read
+            if not {"low", "high"} <= set(dimension) or kind.endswith("int") or value is None:
                 continue
             low, high = float(dimension["low"]), float(dimension["high"])
             if not low <= float(value) <= high:  # set by hand, and not looked for

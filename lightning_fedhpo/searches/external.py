@@ -17,7 +17,9 @@ import math
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -33,6 +35,11 @@ from lightning_fedhpo.types import RoundContext, plain
 _PARTS: tuple[SpacePart, ...] = ("client", "server")
 PATIENCE = 5.0
 """Seconds that a program has to end by itself once its input has ended."""
+
+
+def _path_of(program: str) -> str | None:
+    """Return where a program is, also if it lies beside Python and not on the PATH, as in an environment."""
+    return shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
 
 
 class ExternalSearch(AskedSearch):
@@ -63,7 +70,7 @@ class ExternalSearch(AskedSearch):
         check_kinds(ExternalSearch, locals())
         super().__init__(space, budget, max_rounds)
         self.command = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-        if not self.command or shutil.which(self.command[0]) is None:
+        if not self.command or _path_of(self.command[0]) is None:
             raise ValueError(
                 f"`command` must begin with a program that can be started, got {shown(command)}: give its path, or "
                 "install it."
@@ -81,7 +88,8 @@ class ExternalSearch(AskedSearch):
     def _answer(self, arms: Sequence[Arm], context: RoundContext) -> dict[str, Any]:
         if self._program is None or self._told > len(arms):
             self._close()
-            self._program = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            words = [str(_path_of(self.command[0])), *self.command[1:]]
+            self._program = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         answer = ""
         for line in list(self._lines(arms, context))[self._told :]:
             answer = self._exchange(line)

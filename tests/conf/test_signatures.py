@@ -39,6 +39,7 @@ CHOSEN = {
     "Quantity": {"min_size"},
     "Natural": {"min_size", "below"},
     "BayesianSearch": {"budget", "max_rounds", "parallel"},
+    "ExternalSearch": {"budget", "max_rounds"},
     "Hyperband": {"max_rounds"},
     "Fixed": {"client", "server", "clients"},
     "SearchSpace": {"client", "server"},

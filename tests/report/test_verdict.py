@@ -87,7 +87,7 @@ def test_a_tuner_of_each_client_says_how_decided_it_is() -> None:
 def test_what_to_be_warned_of() -> None:
     history = Table({"round": [0, 1], "arm": [0, 0], "score": [1.0, 1.0], "dropped": [2, 1]})
     log = {"_target_": "lightning_fedhpo.space.Float", "low": 1e-4, "high": 1.0, "log": True}
-    free = {"_target_": "lightning_fedhpo.space.Float", "low": 0.0, "high": 0.9}
+    free = {"type": "float", "low": 0.0, "high": 0.9}
     run = run_of(
         [[1.0]],
         history=history,
