@@ -16,9 +16,9 @@ from lightning_fedhpo.testing.contracts import (
     check_resume,
     check_same_seed,
     check_suggestions,
-    toy_instance,
 )
 from lightning_fedhpo.testing.toy import ToyModule, quiet_trainer, toy_data, toy_run, toy_tensors, uneven_data
+from lightning_fedhpo.testing.toy_instances import toy_instance
 
 __all__ = [
     "ToyModule",

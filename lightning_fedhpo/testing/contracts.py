@@ -6,16 +6,14 @@ that several contracts compare with is computed once, and kept for the last two 
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -31,45 +29,13 @@ from lightning_fedhpo.run.divergence import DivergedError
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.testing import contract_runs as runs
-from lightning_fedhpo.testing.contract_runs import CLIENTS, Make, Subject, toy_choices, toy_space
+from lightning_fedhpo.testing.contract_runs import CLIENTS, Make, toy_space
 from lightning_fedhpo.testing.toy import ToyModule
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.fixed import Fixed
 from lightning_fedhpo.types import ClientResult, RoundContext
 
-Kind = TypeVar("Kind", bound=Subject)
-
 SEQUENTIAL = Sequential()
-_SCHEDULE = [{"server": {"lr": 1 / number}, "client": {"lr": 0.2 / number, "momentum": 0.5}} for number in (1, 2, 3, 4)]
-_PROPOSES = """
-import json, sys
-for trial, line in enumerate(sys.stdin):
-    space = json.loads(line).get("space") or space
-    end = lambda one: (one.get("options") or [one["low"], one["high"]])[trial % 2]
-    print(json.dumps({part: {name: end(one) for name, one in space[part].items()} for part in space}), flush=True)
-"""
-_COMMAND = [sys.executable, "-c", _PROPOSES]
-_SIZES = {
-    "command": _COMMAND,
-    "configs": 4,
-    "budget": 8,
-    "max_rounds": 4,
-    "eta": 2,
-    "eliminations": 2,
-}
-
-
-def toy_instance(kind: Callable[..., Kind]) -> Kind:
-    """Make an object of a class for a toy run: the toy space, few configurations, a small budget.
-
-    >>> from lightning_fedhpo import FedEx
-    >>> toy_instance(FedEx).client_names
-    ('lr', 'momentum', 'batch_size', 'epochs')
-    """
-    space = toy_choices() if getattr(kind, "lists_values", False) else toy_space()
-    known: dict[str, Any] = {"space": space, "trajectory": _SCHEDULE, **_SIZES}
-    parameters = inspect.signature(kind).parameters
-    return kind(**{name: value for name, value in known.items() if name in parameters})
 
 
 def check_same_seed(make: Make, executor: Setting = SEQUENTIAL) -> None:
