@@ -46,6 +46,11 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         raise TypeError(f"a federation needs a map-style data set, got {kind}. Read it into a list or tensors first.")
     if isinstance(dataset, DataLoader):
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
+    if getattr(getattr(dataset, "dtype", None), "names", None):
+        way_out = "{name: array[name] for name in array.dtype.names}"
+        raise TypeError(f"an array with named fields is no data set by itself: pass {way_out}.")
+    if hasattr(dataset, "groups") and hasattr(dataset, "ngroups"):  # pandas' groupby
+        raise TypeError("a grouped table is no data set: pass the table itself, and Natural(column) for its groups.")
     listed = (
         not isinstance(dataset, str | bytes)
         and length(dataset) >= 0
