@@ -1,4 +1,4 @@
-"""What is measured, and what is asked of it."""
+"""What is measured, with all clients on one setting."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from benchmarks.workloads import COHORT, OTHERWISE, WORKLOADS, Workload
 from lightning_fedhpo import Algorithm, Choice, Float, Int, Scaffold, SearchSpace
 
+PAPERS_SPACE = "papers' space"
 SAME = "same process"
 CORES = "same process, all cores"
 OWN = "own processes"
 BARE = "bare loop"
 FEDAVG = "FedAvg"
 BEST = "best by hand"
+ONE_BY_ONE = "sequential"
+EARLY, LATE, WHOLE = "early", "late", "whole"
 BEST_BARE = "better bare loop"
 RANKS = "2 ranks"
 RANKS_AUTO = "2 ranks, auto"
@@ -87,43 +90,4 @@ CASES = [
     Case("logistic", cohort=100, rounds=10),
     Case("logistic", arms=27, rounds=6, space=RATES_ONLY, title="lr"),
     Case("logistic", arms=27, rounds=6, space=PAPERS, title="papers' space"),
-]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A ratio that is asked for.
-
-    Attributes:
-        kind: Where it is measured.
-        case: The case's name.
-        sides: Any of these may reach it.
-        against: What the ratio is over.
-        least: The ratio.
-        beside: What the machine gives to a side of which nothing is asked; shown beside what was measured.
-    """
-
-    kind: str
-    case: str
-    sides: Sequence[str]
-    against: str
-    least: float
-    beside: str = ""
-
-
-VECTORIZED = ("vectorized", "compiled")
-GOALS = [
-    *(Goal(SAME, name, ("sequential",), BARE, 1.0) for name in WORKLOADS),
-    *(Goal(OWN, name, ("sequential",), BARE, 1.1) for name in WORKLOADS),
-    Goal(SAME, "logistic", VECTORIZED, BARE, 10.0),
-    Goal(SAME, "logistic, cohort 100", VECTORIZED, BARE, 30.0),
-    Goal(SAME, "logistic, 27 arms, cohort 10, lr", VECTORIZED, BARE, 30.0),
-    Goal(SAME, "logistic, 27 arms, cohort 10, papers' space", VECTORIZED, BARE, 30.0),  # what `fedhpo` does
-    Goal(SAME, "mlp", VECTORIZED, BARE, 2.5),
-    Goal(SAME, "lenet", VECTORIZED, BARE, 2.5),
-    Goal(SAME, "mlp, SCAFFOLD", ("vectorized",), FEDAVG, 0.7),
-    Goal(CORES, "mlp", VECTORIZED, BEST_BARE, 2.5),
-    Goal(CORES, "lenet", VECTORIZED, BEST_BARE, 2.5),
-    *(Goal(kind, name, ("auto",), BEST, 0.95) for kind in (SAME, CORES) for name in WORKLOADS),
-    *(Goal(OWN, name, (RANKS,), "sequential", 1.9, beside=APART) for name in ("mlp", "lenet", "femnist", "lstm")),
 ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import papers
-from benchmarks.cases import BARE, Case
+from benchmarks.cases import BARE, ONE_BY_ONE, WHOLE, Case
 from benchmarks.machine import at_least_one, described, machine, quiet, same
 from benchmarks.ratios import Say, compared
 
@@ -33,9 +33,9 @@ CASES = [
     Case("lstm", cohort=3, rounds=1, executors=("sequential",)),
     Case("logistic", rounds=6, executors=("sequential", "vectorized")),
 ]
-SEARCHES = {"logistic": 30, "mlp": 15, "lenet": 6, "encoder": 6, "residual": 4}
-"""Rounds of the papers' space; what is recorded are lanes, and `auto`, over one job after another."""
-SIDES = (papers.ONE_BY_ONE, "lanes", "auto")
+SEARCHES = {"logistic": 100, "mlp": 60, "lenet": 12, "encoder": 12, "cifar": 6, "resnet": 6}
+"""Rounds of the papers' space; what is recorded are lanes, and `auto`, over one job after another, in whole runs."""
+SIDES = (ONE_BY_ONE, "lanes", "auto")
 
 Ratios = dict[str, float]
 
@@ -44,8 +44,8 @@ def measured(cases: Sequence[Case], turns: int, say: Say, searches: Iterable[str
     """Return the median ratio of every case and executor that can be had, and of every search, by name."""
     found: Ratios = {}
     for name in searches:
-        for row in papers.compared(name, max(1, turns // 2), SIDES, SEARCHES[name]):  # they are long
-            if row["against"] == papers.ONE_BY_ONE:
+        for row in papers.compared(name, max(1, turns // 4), SIDES, SEARCHES[name], [WHOLE]):  # they are long
+            if row["against"] == ONE_BY_ONE:
                 found[f"{name} {row['side']}, papers' space"] = row["ratio"]
     for case in cases:
         rows, _ = compared(case, turns, say)

@@ -1,6 +1,6 @@
 """The papers' space: FedEx gives every client rates, a batch size of 8 to 128 and 1 to 5 epochs of its own.
 
-What users of the package run. Rates are taken early, when every shape is new, and late.
+What users of the package run. Rates are of a run's early part, of its late part, and of the whole with its preparation.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from typing import Any
 
 import numpy as np
 from lightning.pytorch import Callback
+from torch import nn
 
-from benchmarks.cases import PAPERS
+from benchmarks.cases import BEST, EARLY, LATE, ONE_BY_ONE, PAPERS, PAPERS_SPACE, WHOLE
 from benchmarks.federated import Module, federation
-from benchmarks.networks import CifarCNN, ColourLeNet, Encoder, residual
+from benchmarks.networks import Encoder
 from benchmarks.ratios import row, threads
 from benchmarks.workloads import CLIENTS, COHORT, WORKLOADS, Workload
 from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Natural, RandomSearch
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.models import CNN, CifarCNN, LeNet, ResNet
 from lightning_fedhpo.testing import quiet_trainer
 
-PAPERS_SPACE = "papers' space"
-EARLY, LATE = "early", "late"
-ONE_BY_ONE = "sequential"
-BETTER = "better by hand"
+WINDOWS = (EARLY, LATE, WHOLE)
 EXECUTORS: dict[str, Callable[[], Any]] = {
     ONE_BY_ONE: lambda: "sequential",
     "lanes": lambda: Vectorized(compile=False),
@@ -44,7 +43,7 @@ class Search:
         of: The network, and a client's examples.
         rounds: How many there are.
         arms: How many there are side by side.
-        unequal: Whether clients have a twentieth to four times as many examples.
+        unequal: Whether clients have a twelfth to four times as many examples.
     """
 
     of: Workload
@@ -61,6 +60,12 @@ class Search:
         ]
         return ", ".join([self.of.title, *more])
 
+    @property
+    def executors(self) -> list[str]:
+        """The sides: steps with convolutions of images are never compiled."""
+        images = len(self.of.shape) == 3
+        return [name for name in EXECUTORS if not (images and name == "compiled")]
+
     def data(self) -> FederatedData:
         """Return the clients."""
         if not self.unequal:
@@ -75,25 +80,32 @@ class Search:
         return FederatedData((x[: len(owner)], y[: len(owner)]), Natural(owner), fractions=(share, 1 - share, 0.0))
 
 
-def _of(title: str, net: Any, shape: tuple[int, ...], classes: int = 10, characters: bool = False) -> Workload:
+def _of(
+    title: str, net: Callable[[], nn.Module], shape: tuple[int, ...], classes: int = 10, characters: bool = False
+) -> Workload:
     return Workload(title, net, shape, classes, 120, 16, 1, rounds=1, characters=characters)
 
 
-_CIFAR = _of("CIFAR CNN, 24x24x3", CifarCNN, (3, 24, 24))
 SEARCHES = {
     "logistic": Search(WORKLOADS["logistic"], 300),
-    "mlp": Search(WORKLOADS["mlp"], 200),
-    "lenet": Search(WORKLOADS["lenet"], 75),
-    "colour": Search(_of("LeNet-5, 32x32x3", ColourLeNet, (3, 32, 32)), 60),
-    "cifar": Search(_CIFAR, 30),
-    "residual": Search(_of("four residual blocks with group norm", residual, (3, 24, 24)), 40),
-    "encoder": Search(_of("transformer encoder, 24 characters", Encoder, (24,), 80, characters=True), 60),
-    "logistic-unequal": Search(WORKLOADS["logistic"], 300, unequal=True),
-    "mlp-unequal": Search(WORKLOADS["mlp"], 150, unequal=True),
+    "mlp": Search(WORKLOADS["mlp"], 100),
+    "lenet": Search(WORKLOADS["lenet"], 30),
+    "colour": Search(_of("LeNet-5, 32x32x3", lambda: LeNet(channels=3, size=32).net, (3, 32, 32)), 24),
+    "femnist-narrow": Search(
+        _of("FEMNIST CNN, narrow", lambda: CNN(maps=(8, 16), hidden=128).net, (1, 28, 28), classes=62), 24
+    ),
+    "cifar": Search(
+        _of("CIFAR CNN, narrow", lambda: CifarCNN(size=24, maps=(16, 32), hidden=(96, 48)).net, (3, 24, 24)), 15
+    ),
+    "resnet": Search(_of("ResNet-18, narrow", lambda: ResNet(size=16, width=8, groups=4).net, (3, 16, 16)), 12),
+    "encoder": Search(_of("transformer encoder, 24 characters", Encoder, (24,), 80, characters=True), 24),
+    "logistic-unequal": Search(WORKLOADS["logistic"], 200, unequal=True),
+    "mlp-unequal": Search(WORKLOADS["mlp"], 75, unequal=True),
     "logistic-arms": Search(WORKLOADS["logistic"], 24, arms=27),
     "mlp-arms": Search(WORKLOADS["mlp"], 12, arms=27),
     "lenet-arms": Search(WORKLOADS["lenet"], 6, arms=27),
 }
+"""Rounds are few enough for the whole table in some minutes: a recipe has hundreds."""
 
 
 @dataclass
@@ -153,23 +165,27 @@ def windows(
 
 
 def compared(
-    name: str, turns: int, executors: Sequence[str] = tuple(EXECUTORS), rounds: int | None = None
+    name: str,
+    turns: int,
+    executors: Sequence[str] | None = None,
+    rounds: int | None = None,
+    several: Sequence[str] = WINDOWS,
 ) -> list[dict[str, Any]]:
-    """Return a search's lines, of both windows: executors over one job after another, and `auto` over the better."""
+    """Return a search's lines of each window: executors over one job after another, and `auto` over the better."""
     search = replace(SEARCHES[name], rounds=rounds or SEARCHES[name].rounds)
-    data, taken = search.data(), {executor: list[Windows]() for executor in executors}
+    data, taken = search.data(), {executor: list[Windows]() for executor in executors or search.executors}
     for _ in range(turns):
         for executor, found in taken.items():
             with threads(1):
                 found.append(windows(search, data, EXECUTORS[executor]()))
     rows = []
-    for window in (EARLY, LATE):
+    for window in several:
         rates = {executor: [getattr(one, window) for one in found] for executor, found in taken.items()}
         hand = {side: values for side, values in rates.items() if side != "auto"}
-        pairs = [(side, ONE_BY_ONE, hand[ONE_BY_ONE]) for side in rates if ONE_BY_ONE in hand and side != ONE_BY_ONE]
-        if "auto" in rates and hand:
-            pairs.append(("auto", BETTER, max(hand.values(), key=np.median)))
+        pairs = [(side, ONE_BY_ONE, hand[ONE_BY_ONE]) for side in rates if side != ONE_BY_ONE]
+        if "auto" in rates:
+            pairs.append(("auto", BEST, max(hand.values(), key=np.median)))
         for side, against, other in pairs:
-            line = row(PAPERS_SPACE, name, f"{side}, {window}", against, rates[side], other)
-            rows.append(line | {"title": search.title, "choice": taken[side][0].choice})
+            line = row(PAPERS_SPACE, name, side, against, rates[side], other)
+            rows.append(line | {"window": window, "title": search.title, "choice": taken[side][0].choice})
     return rows

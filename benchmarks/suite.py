@@ -5,9 +5,9 @@
     python -m benchmarks.suite --sections own --with flower pfl    # beside Flower and pfl, installed on their own
     python -m benchmarks.suite --sections --page                   # nothing measured: docs/speed.md from the record
 
-It prints a table and writes benchmarks/results/speed.json. A section that is measured replaces the one of that name in
-the JSON file; the others stay, each with its own date, machine and commit. ``--page`` writes the tables into
-docs/speed.md, ``--record`` what the guard compares with.
+It prints a table and writes benchmarks/results/speed.json, case by case. A section that is measured replaces the one
+of that name in the JSON file; the others stay, each with its own date, machine and commit. ``--page`` writes the tables
+into docs/speed.md, ``--record`` what the guard compares with.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import guard, processes, ratios, scaling, tables
-from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, SAME
+from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, PAPERS_SPACE, SAME
 from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
-from benchmarks.papers import PAPERS_SPACE, SEARCHES, compared
+from benchmarks.papers import SEARCHES, compared
 from benchmarks.rates import EXECUTORS, missing
 from benchmarks.workloads import WORKLOADS
 
@@ -36,58 +36,63 @@ ALL = list(dict.fromkeys((*SEARCHES, *WORKLOADS)))
 NAME = "speed.json"
 
 
-def several(names: Sequence[str], measure: Callable[[str], tuple[list[Any], list[Any]]]) -> dict[str, Any]:
-    """Measure one after another and return all lines and all gaps."""
-    found: dict[str, Any] = {"rows": [], "skipped": []}
+Keep = Callable[[dict[str, Any]], None]
+"""Writes down what has been measured of a section so far."""
+
+
+def several(
+    names: Sequence[str],
+    measure: Callable[[str], tuple[list[Any], list[Any]]],
+    keep: Keep,
+    gaps: Sequence[dict[str, str]] = (),
+) -> None:
+    """Measure one after another and keep all lines and all gaps."""
+    found: dict[str, Any] = {"rows": [], "skipped": list(gaps)}
+    for gap in gaps:
+        print(f"  no {gap['side']}: {gap['why']}", flush=True)
     for name in names:
         rows, skipped = measure(name)
         found["rows"] += rows
         found["skipped"] += skipped
+        keep(found)
         for row in rows:
             side = row["side"] if row["against"] in (BARE, BEST_BARE) else f"{row['side']} / {row['against']}"
-            print(f"  {name:<46}{side:<24}{row['rate']:>9.1f}/s{row['other']:>9.1f}/s   {tables.cell(row)}", flush=True)
-    return found
+            side += f", {row['window']}" if "window" in row else ""
+            print(f"  {name:<46}{side:<32}{row['rate']:>9.1f}/s{row['other']:>9.1f}/s   {tables.cell(row)}", flush=True)
 
 
-def section(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def section(name: str, arguments: argparse.Namespace, keep: Keep) -> None:
     """Measure one section."""
     turns = turns_of(name, arguments.turns)
     if name == "scaling":
         curves = {curve: scaling.CURVES[curve] for curve in arguments.curves}
-        return scaling.measured(turns, curves=curves, updates=scaling.UPDATES)
-    if name == "papers":
+        keep(scaling.measured(turns, curves=curves, updates=scaling.UPDATES))
+    elif name == "papers":
         searches = [search for search in SEARCHES if search in arguments.workloads]
-        return several(searches, lambda search: (compared(search, turns), []))
-    if name in ("same", "cores"):
+        several(searches, lambda search: (compared(search, turns), []), keep)
+    elif name in ("same", "cores"):
         wanted = [case for case in CASES if case.workload in arguments.workloads]
         cases = {case.name: case for case in wanted if name == "same" or case.name == case.workload}
         gaps = [{"case": "all", "side": name, "why": why} for name in EXECUTORS if (why := missing(name))]
-        for gap in gaps:
-            print(f"  no {gap['side']}: {gap['why']}", flush=True)
-        found = several(list(cases), lambda case: ratios.compared(cases[case], turns, kind=SECTIONS[name]))
-        return {"rows": found["rows"], "skipped": gaps + found["skipped"]}
-    others, gaps = {}, []
-    for other in arguments.others:
-        try:
-            others[other] = made(other)
-        except RuntimeError as error:
-            gaps.append({"case": "all", "side": other, "why": str(error)})
-            print(f"  no {other}: {error}", flush=True)
-    found = several(
-        [name for name in WORKLOADS if name in arguments.workloads],
-        lambda workload: processes.compared(workload, turns, others),
-    )
-    found["skipped"] += gaps
-    return found
+        several(list(cases), lambda case: ratios.compared(cases[case], turns, kind=SECTIONS[name]), keep, gaps)
+    else:
+        others, gaps = {}, []
+        for other in arguments.others:
+            try:
+                others[other] = made(other)
+            except RuntimeError as error:
+                gaps.append({"case": "all", "side": other, "why": str(error)})
+        workloads = [name for name in WORKLOADS if name in arguments.workloads]
+        several(workloads, lambda workload: processes.compared(workload, turns, others), keep, gaps)
 
 
 def turns_of(name: str, asked: int) -> int:
-    """Return a section's turns: those that start processes or run curves are long, and take fewer.
+    """Return a section's turns: those of whole runs and curves, and that start processes, are long, and take fewer.
 
-    >>> turns_of("same", 7), turns_of("own", 7), turns_of("scaling", 3)
-    (7, 5, 3)
+    >>> turns_of("same", 7), turns_of("own", 7), turns_of("scaling", 3), turns_of("papers", 7)
+    (7, 5, 3, 3)
     """
-    return asked if name in ("same", "cores") else min(asked, 5)
+    return min(asked, {"same": asked, "cores": asked, "papers": 3}.get(name, 5))
 
 
 def command(given: Sequence[str]) -> str:
@@ -115,9 +120,14 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in arguments.sections:
         print(SECTIONS[name], flush=True)
         about = {"command": command(given), "turns": turns_of(name, arguments.turns), "commit": commit()}
-        record[SECTIONS[name]] = {**about, "machine": machine(), **section(name, arguments)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        about["machine"] = machine()
+
+        def keep(found: dict[str, Any], name: str = name, about: dict[str, Any] = about) -> None:
+            record[SECTIONS[name]] = {**about, **found}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(record, indent=1) + "\n")
+
+        section(name, arguments, keep)
     print(tables.goals(record))
     if arguments.page:
         text = (DOCS / "speed.md").read_text()
@@ -134,7 +144,10 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
     parser.add_argument(
-        "--turns", type=at_least_one, default=7, help="turns of every comparison (processes, curves: at most 5)"
+        "--turns",
+        type=at_least_one,
+        default=7,
+        help="turns of every comparison (papers: at most 3; processes, curves: 5)",
     )
     parser.add_argument("--with", nargs="+", choices=OTHERS, default=[], dest="others", help="other simulators")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.cases import BARE, BEST_BARE, CORES, GOALS, OWN, SAME, Goal
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME
+from benchmarks.goals import GOALS, Goal
 from benchmarks.machine import described
 from benchmarks.others.environments import OTHERS
-from benchmarks.papers import PAPERS_SPACE
+from benchmarks.papers import SEARCHES
 from benchmarks.scaling import FLAT, TITLES
 from benchmarks.workloads import VALIDATION, WORKLOADS
 
@@ -17,9 +18,11 @@ SCALING = "scaling"
 NOTES = {
     PAPERS_SPACE: (
         "What users run: FedEx gives every client rates, momentum, weight decay, a batch size of 8 to 128 and 1 to 5 "
-        "epochs of its own, over the papers' whole space. All sides took turns in one process with one thread; a cell "
-        "has client updates per second over those of one job after another. Early is from the fourth round to a third "
-        "of the run, late its last third."
+        "epochs of its own, over the papers' whole space. All sides took turns in one process with one thread. Ratios "
+        "are over one job after another, in the last column over the better of the other sides. Early is from the "
+        "fourth round to a third of the run, late its last third; whole counts what comes before the first round, too, "
+        "such as tracing and compiling, which longer runs have no more of. Steps with convolutions of images are never "
+        "compiled."
     ),
     SAME: (
         "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
@@ -74,6 +77,8 @@ def title(case: str) -> str:
     >>> title("logistic, cohort 100")
     'logistic regression 60-10, cohort 100'
     """
+    if case in SEARCHES:
+        return SEARCHES[case].title
     name, comma, rest = case.partition(",")
     return f"{WORKLOADS[name].title if name in WORKLOADS else name}{comma}{rest}"
 
@@ -109,41 +114,45 @@ def reached(goal: Goal, record: Record, sides: Sequence[str]) -> Record | None:
     rows = [
         row
         for row in record.get(goal.kind, {}).get("rows", [])
-        if row["case"] == goal.case and row["side"] in sides and row["against"] == goal.against
+        if (row["case"], row["against"], row.get("window", "")) == (goal.case, goal.against, goal.window)
+        and row["side"] in sides
     ]
     return max(rows, key=lambda row: row["ratio"], default=None)
 
 
 def goals(record: Record) -> str:
-    """Return what is asked for and what was measured; what is not reached is listed like the rest."""
+    """Return the targets and what was measured; what is not reached is listed like the rest."""
     lines = []
     for goal in GOALS:
         row, other = reached(goal, record, goal.sides), reached(goal, record, [goal.beside])
         found = "not measured" if row is None else f"{number(row['ratio'])}, {row['side']}"
         found += "" if other is None else f" ({number(other['ratio'])}, {other['side']})"
         answer = "" if row is None else "yes" if row["ratio"] >= goal.least else "no"
-        asked = f"{' or '.join(goal.sides)} over {goal.against}, {goal.kind}"
+        asked = f"{' or '.join(goal.sides)} over {goal.against}, {goal.window or goal.kind}"
         lines.append([title(goal.case), asked, number(goal.least), found, answer])
     for curve, of in record.get(SCALING, {}).get("curves", {}).items():
         for executor, found in of.items():
             worst = max(found["relative"])
             asked = f"flat in the {TITLES[curve]}, {executor}: at most"
             lines.append(["small", asked, number(FLAT), number(worst), "yes" if worst <= FLAT else "no"])
-    return table(["workload", "asked for", "ratio", "measured (beside it: what the machine gives)", "reached"], lines)
+    return table(["workload", "what", "target", "measured (beside it: what the machine gives)", "reached"], lines)
 
 
 def searches(section: Record) -> str:
-    """Return the table of the papers' space: a line per search, a column per side and window, and what `auto` chose."""
+    """Return the table of the papers' space: a line per search and window, and what `auto` chose."""
     rows = section["rows"]
-    columns = list(dict.fromkeys((row["side"], row["against"]) for row in rows))
-    found = {(row["case"], row["side"], row["against"]): row for row in rows}
+    columns = list(dict.fromkeys((row["side"], row["against"]) for row in rows if row["against"] != BEST))
+    columns.append(("auto", BEST))
     lines, choices = [], []
-    for case in dict.fromkeys(row["case"] for row in rows):
-        mine = [row for row in rows if row["case"] == case]
-        lines.append([mine[0]["title"], *(cell(found.get((case, *column))) for column in columns)])
-        choices += [f"- {row['title']}: {row['choice']}." for row in mine if row["side"].startswith("auto")][:1]
-    shown = table(["workload", *(f"{side} / {against}" for side, against in columns)], lines)
-    return "\n\n".join([shown, "What `auto` chose:", "\n".join(choices)]) if choices else shown
+    for case, window in dict.fromkeys((row["case"], row["window"]) for row in rows):
+        mine = [row for row in rows if (row["case"], row["window"]) == (case, window)]
+        found = {(row["side"], row["against"]): row for row in mine}
+        alone = next((number(row["other"]) for row in mine if row["against"] == ONE_BY_ONE), "")
+        lines.append([mine[0]["title"], window, alone, *(cell(found.get(column)) for column in columns)])
+        choices += [f"- {row['title']}: {row['choice']}." for row in mine if row["side"] == "auto"][:1]
+    sides = [side if against == ONE_BY_ONE else f"{side} / {against}" for side, against in columns]
+    shown = table(["workload", "part", "one after another, updates/s", *sides], lines)
+    return "\n\n".join([shown, "What `auto` chose:", "\n".join(dict.fromkeys(choices))]) if choices else shown
 
 
 def scaling(section: Record) -> str:
@@ -208,7 +217,7 @@ def page(record: Record) -> str:
         if gaps := skipped(section):
             text += [f"Not measured:\n\n{gaps}"]
         parts += [part for part in text if part]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "### Targets", goals(record)])
 
 
 def other_settings(section: Record) -> str:

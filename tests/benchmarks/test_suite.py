@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from benchmarks import guard, papers, processes, ratios, scaling, suite, tables
-from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, GOALS, OWN, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, Case
+from benchmarks.goals import GOALS
 from benchmarks.rates import Timed
 from benchmarks.workloads import WORKLOADS
 from lightning_fedhpo import FedAvg, FederatedLoop, Scaffold
@@ -54,7 +55,7 @@ def test_a_tiny_run_writes_record_and_tables(tmp_path: Path, monkeypatch: pytest
     assert record[tables.SCALING]["curves"]["cohort"]["sequential"]["values"] == [2, 4]
     page = (docs / "speed.md").read_text()
     assert page.startswith("before\n<!-- speed -->\n") and page.endswith("<!-- /speed -->\nafter\n")
-    assert "old" not in page and "logistic regression 60-10, cohort 2" in page
+    assert "old" not in page and "logistic regression 60-10, cohort 2" in page and "| target |" in page
     assert str(tmp_path) not in page and f"commit {record[SAME]['commit']}" in page
 
 
@@ -120,15 +121,26 @@ def test_on_all_cores_the_better_bare_loop_counts() -> None:
 
 def test_every_goal_is_about_something_that_is_measured() -> None:
     names = {case.name for case in suite.CASES}
-    assert {goal.case for goal in GOALS} <= names
+    assert {goal.case for goal in GOALS if goal.kind != PAPERS_SPACE} <= names
+    searched = {(goal.case, side) for goal in GOALS if goal.kind == PAPERS_SPACE for side in goal.sides[:1]}
+    assert searched <= {(name, side) for name, search in papers.SEARCHES.items() for side in search.executors}
     assert {side for goal in GOALS for side in goal.sides if goal.kind == OWN} <= set(processes.OURS)
 
 
 def test_goals_list_what_is_not_reached() -> None:
     line = ratios.row(SAME, "mlp", "sequential", BARE, [0.5], [1.0])
     found = tables.goals({SAME: {"rows": [line]}})
-    first = next(text for text in found.splitlines() if WORKLOADS["mlp"].title in text)
-    assert first.endswith("| 1.00 | 0.50, sequential | no |")
+    texts = [text for text in found.splitlines() if text.endswith("| 0.95 | 0.50, sequential | no |")]
+    assert [text.split(" | ")[0] for text in texts] == [f"| {WORKLOADS['mlp'].title}"]
+
+
+def test_a_goal_of_the_papers_space_is_reached_in_its_own_part_of_a_run() -> None:
+    line = ratios.row(PAPERS_SPACE, "lenet", "lanes", ONE_BY_ONE, [1.2], [1.0]) | {"window": "late"}
+    found = tables.goals({PAPERS_SPACE: {"rows": [line]}}).splitlines()
+    lenet = [text.split(" | ")[1:] for text in found if "| LeNet-5 | lanes" in text and "over sequential" in text]
+    asked = "lanes or compiled over sequential"
+    assert lenet[0] == [f"{asked}, early", "1.10", "not measured", " |"]
+    assert lenet[1] == [f"{asked}, late", "1.10", "1.20, lanes", "yes |"]
 
 
 def test_the_page_lists_the_workloads_as_they_are() -> None:
@@ -136,14 +148,26 @@ def test_the_page_lists_the_workloads_as_they_are() -> None:
     assert tables.workloads() in page
 
 
-def test_a_search_is_measured_in_both_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = {"sequential": papers.Windows(2.0, 4.0, 3.0, "one"), "auto": papers.Windows(3.0, 4.0, 3.5, "lanes")}
+def test_a_search_is_measured_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"sequential": papers.Windows(2.0, 4.0, 3.0, "one"), "auto": papers.Windows(3.0, 4.0, 3.6, "lanes")}
     monkeypatch.setattr(papers, "windows", lambda search, data, executor: taken[executor])
     rows = papers.compared("logistic", 1, ("sequential", "auto"))
-    found = {(row["side"], row["against"]): row["ratio"] for row in rows}
-    assert found["auto, early", papers.ONE_BY_ONE] == 1.5 and found["auto, late", papers.BETTER] == 1.0
+    found = {(row["window"], row["against"]): row["ratio"] for row in rows}
+    assert found["early", ONE_BY_ONE] == 1.5 and found["late", BEST] == 1.0 and found["whole", BEST] == 1.2
     table = tables.searches({"rows": rows})
-    assert table.count("| logistic regression 60-10 |") == 1 and table.endswith("- logistic regression 60-10: lanes.")
+    assert table.count("| logistic regression 60-10 | ") == 3 and table.endswith("- logistic regression 60-10: lanes.")
+
+
+def test_lines_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(case: Case, turns: int, kind: str) -> object:
+        if case.name == "mlp":
+            return [ratios.row(kind, "mlp", "sequential", BARE, [1.0], [1.0])], []
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ratios, "compared", broken)
+    with pytest.raises(KeyboardInterrupt):
+        suite.main(["--sections", "same", "--out", str(tmp_path)])
+    assert [row["case"] for row in json.loads((tmp_path / "speed.json").read_text())[SAME]["rows"]] == ["mlp"]
 
 
 @pytest.mark.slow
@@ -171,5 +195,7 @@ def test_the_guard_fails_below_its_share(ratio: float, code: int, monkeypatch: p
 
 def test_the_guards_record_is_of_what_it_measures() -> None:
     recorded = json.loads(guard.RECORDED.read_text())["ratios"]
-    assert set(recorded) <= {f"{case.workload} {name}" for case in guard.CASES for name in case.executors}
+    searched = {f"{name} {side}, papers' space" for name in guard.SEARCHES for side in guard.SIDES[1:]}
+    assert set(recorded) <= searched | {f"{case.workload} {name}" for case in guard.CASES for name in case.executors}
     assert {name for name in recorded if name.endswith("sequential")} == {f"{name} sequential" for name in WORKLOADS}
+    assert set(guard.SEARCHES) <= set(papers.SEARCHES)
