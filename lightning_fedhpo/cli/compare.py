@@ -1,18 +1,16 @@
 """The command ``fedhpo-compare``: a table of a folder of runs, means over seeds with intervals, at equal budget.
 
-    fedhpo-compare multirun/2026-01-31/12-00-00 [--metric test_error] [--budget 2000] [--csv table.csv]
+    fedhpo-compare multirun/2026-01-31/12-00-00 [--at steps] [--budget 20000] [--paired "search alone"] [--latex]
 
 Runs that differ only in their seed are one row. A row is named by the overrides that not all runs have. Runs with tests
 on the way (``fed.evaluate_at``) are compared by the last test within the budget, other runs by their final test. As in
-reports, ± is half of the mean's 95 % interval by Student's t. The CSV file has the deviation of single runs, too.
+reports, ± is half of the mean's interval by Student's t. The CSV file has the deviation of single runs, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,77 +18,67 @@ from pathlib import Path
 from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.report import report_line
-from lightning_fedhpo.files.table import Table
-from lightning_fedhpo.plots.budget_curves import interval
-from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
-from lightning_fedhpo.report.comparison import metrics_of, tests_at, values_of
+from lightning_fedhpo.plots.budget_units import UNITS
+from lightning_fedhpo.plots.student_t import LEVEL
+from lightning_fedhpo.plots.sweep_data import load_sweep
+from lightning_fedhpo.plots.sweep_view import SweepView
+from lightning_fedhpo.report.comparison_table import as_latex, as_text, differences, means
 
 
-def table_of(runs: Sequence[SweepRun], budget: int | None = None, metrics: Sequence[str] = ()) -> Table:
-    """Return one row for each group of runs that differ only in their seed.
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedhpo-compare", description="Compare the runs of a folder over seeds.")
+    add = parser.add_argument
+    add("folder", type=Path, help="a multirun folder, or any folder with runs below it")
+    add("--metric", action="append", default=[], help="a tested figure to show; may be repeated")
+    add("--at", default="rounds", metavar="UNIT", help=f"what the budget is counted in: {', '.join(UNITS)}")
+    add("--budget", type=float, help="how much of it to compare at; default: the most that all runs have spent")
+    add("--paired", metavar="METHOD", help="show differences from this method, paired by seed, with p-values")
+    add("--level", type=float, default=LEVEL, help="the level of intervals; default: %(default)s")
+    labels = 'names for methods, such as "tuner=fedex=FedEx": what stands behind the last = is the name'
+    add("--labels", nargs="+", action="extend", default=[], metavar="METHOD=NAME", help=labels)
+    add("--order", nargs="+", action="extend", default=[], metavar="METHOD", help="all methods, in their order")
+    add("--latex", action="store_true", help="print the table as LaTeX, with booktabs")
+    add("--csv", type=Path, help="write the table here, too")
+    return parser
 
-    They are compared at `budget` rounds spent, by default at what the shortest run has spent. `metrics` are the tested
-    figures to show, by default all.
+
+def labels_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the names of methods, from texts such as ``tuner=fedex=FedEx``.
+
+    >>> labels_of(["search alone=SHA", "tuner=fedex=FedEx"])
+    {'search alone': 'SHA', 'tuner=fedex': 'FedEx'}
     """
-    tests = tests_at(runs, budget)
-    known = metrics_of(tests)
-    unknown = [name for name in metrics if name not in known]
-    if unknown:
-        raise ValueError(f"no run was tested for {', '.join(unknown)}: there are {', '.join(known)}.")
-    table = Table()
-    for label, tested in tests.items():
-        spent = sorted({one.rounds for one in tested})
-        rounds = spent[0] if len(spent) == 1 else f"{spent[0]}-{spent[-1]}"
-        row: dict[str, float | int | str | None] = {"run": label, "seeds": len(tested), "rounds": rounds}
-        for name in metrics or known:
-            values = values_of(tested, name)
-            mean, half = interval(values) if values else (None, math.nan)
-            row |= {name: mean, f"{name} ±": None if math.isnan(half) else half}
-            row[f"{name} std"] = statistics.stdev(values) if len(values) > 1 else None
-        table.append(row)
-    return table
-
-
-def printed(table: Table) -> str:
-    """Return a table as text, with mean and interval in one cell."""
-    names = [name for name in table.columns if not name.endswith((" ±", " std"))]
-    lines = [names, *([_cell(row[name], row.get(f"{name} ±")) for name in names] for row in table)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (map(str.ljust, line, widths) for line in lines)
-    told = ["  ".join(line).rstrip() for line in padded]
-    if any(row[name] is not None for row in table for name in table.columns if name.endswith(" ±")):
-        told.append("±: half of the 95 % interval of the mean over seeds (Student's t)")
-    return "\n".join(told)
-
-
-def _cell(value: float | int | str | None, half: float | None) -> str:
-    if not isinstance(value, float):
-        return "-" if value is None else str(value)
-    return f"{value:.4f}" if half is None else f"{value:.4f} ± {half:.4f}"
+    found = {}
+    for pair in pairs:
+        method, equals, name = pair.rpartition("=")
+        if not (equals and method and name):
+            raise ValueError(f"`--labels` takes METHOD=NAME, got {pair!r}: put the method as the table has it first.")
+        found[method] = name
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``fedhpo-compare``."""
-    parser = argparse.ArgumentParser(prog="fedhpo-compare", description="Compare the runs of a folder over seeds.")
-    parser.add_argument("folder", type=Path, help="a multirun folder, or any folder with runs below it")
-    parser.add_argument("--metric", action="append", default=[], help="a tested figure to show; may be repeated")
-    parser.add_argument("--budget", type=int, help="rounds spent at which to compare; default: the shortest run's")
-    parser.add_argument("--csv", type=Path, help="write the table here, too")
-    given = parser.parse_args(arguments)
+    given = _arguments().parse_args(arguments)
     left: list[str] = []
     broken: list[str] = []
     try:
+        view = SweepView(labels_of(given.labels), given.order, given.level, given.at)
         left = missing(given.folder)
         runs = load_sweep(given.folder, broken)
         left = [*(["Runs that cannot be read:", *broken] if broken else []), *left]
-        table = table_of(runs, given.budget, given.metric)
+        if given.paired is None:
+            found = means(runs, given.budget, given.metric, view)
+        else:
+            found = differences(runs, given.paired, given.budget, given.metric, view)
         if given.csv:
-            table.to_csv(given.csv)
+            found.table.to_csv(given.csv)
     except Exception as error:
         if FULL_ERROR in os.environ:
             raise
         print(f"fedhpo-compare: {one_line(error, given.folder)}", *left, sep="\n", file=sys.stderr)
         return 1
-    print(printed(table), *left, sep="\n")
-    print(report_line(given.folder.absolute(), given.budget))
+    print(as_latex(found) if given.latex else as_text(found))
+    report = report_line(given.folder.absolute(), given.budget, view=view)
+    print(*left, report, sep="\n", file=sys.stderr if given.latex else sys.stdout)
     return 0

@@ -17,22 +17,27 @@ from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.resume import RUN, arguments_of
 from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.plots import RunData, load
+from lightning_fedhpo.plots.sweep_data import is_sweep
+from lightning_fedhpo.plots.sweep_view import SweepView
 from lightning_fedhpo.report.run_report import FILE, write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
 from lightning_fedhpo.tracking.run_log import log_report
 
 
-def write_report(folder: Path, budget: int | None = None, run: RunData | None = None) -> Path:
+def write_report(
+    folder: Path, budget: float | None = None, run: RunData | None = None, view: SweepView | None = None
+) -> Path:
     """Write ``report.html`` into the folder of a run, or of a sweep, and return its path.
 
     Args:
         folder: The run's or the sweep's folder.
-        budget: The rounds spent at which the runs of a sweep are compared; by default the shortest run's.
+        budget: What was spent where the runs of a sweep are compared; by default the shortest run's.
         run: The run, if it is in memory: reading its tables would take longer than drawing them.
+        view: How the methods of a sweep are shown.
     """
-    if not (folder / "summary.json").is_file() and any(folder.rglob("summary.json")):
-        return write_sweep_report(folder, missing(folder), budget)
+    if is_sweep(folder):
+        return write_sweep_report(folder, missing(folder), budget, view)
     record = folder / RUN
     command = None
     if record.is_file():
@@ -43,14 +48,18 @@ def write_report(folder: Path, budget: int | None = None, run: RunData | None = 
 
 
 def report_line(
-    folder: Path, budget: int | None = None, run: RunData | None = None, trainer: Trainer | None = None
+    folder: Path,
+    budget: float | None = None,
+    run: RunData | None = None,
+    trainer: Trainer | None = None,
+    view: SweepView | None = None,
 ) -> str:
     """Write the report of a run or a sweep that is over, and return the line to print. No failure ends anything.
 
     The loggers of a run's Trainer keep the report, too, if they keep files.
     """
     try:
-        path = write_report(folder, budget, run)
+        path = write_report(folder, budget, run, view)
         if trainer is not None:
             log_report(trainer, path)
         return f"Report: {path}"

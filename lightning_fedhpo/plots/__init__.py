@@ -12,6 +12,7 @@ from lightning_fedhpo.plots.personalization import clients
 from lightning_fedhpo.plots.population_lineage import lineage, trajectory
 from lightning_fedhpo.plots.run_data import NoDataError, RunData, load
 from lightning_fedhpo.plots.sweep_data import load_sweep
+from lightning_fedhpo.plots.tradeoff import tradeoff
 
 __all__ = [
     "NoDataError",
@@ -36,5 +37,6 @@ __all__ = [
     "parallel_coordinates",
     "probabilities",
     "spending",
+    "tradeoff",
     "trajectory",
 ]

@@ -40,7 +40,7 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
 
     order = sorted(scores, key=rank)
     led, rest = order[:leaders], order[leaders:]
-    texts = {number: arm_text(run.arms[number]) for number in order}
+    texts = {number: arm_text(run, number) for number in order}
     out = [number for number in order if run.arms[number]["eliminated_at"] is not None]
     marks: list[Mark] = rungs(run)
     if rest:

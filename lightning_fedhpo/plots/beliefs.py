@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+from functools import partial
 from typing import Any
 
 from lightning_fedhpo.plots.arm_scores import rungs
@@ -11,14 +11,13 @@ from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Po
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import varying
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.plots.sweep_beliefs import PROBABILITY, mean_entropy, mean_probabilities
 from lightning_fedhpo.run.result_text import config_text
-
-_PROBABILITY = re.compile(r"(?P<tuner>\w+)/prob/(?P<config>.+)")
 
 
 def _columns(run: RunData, arm: int) -> tuple[str, dict[str, str]]:
     """Return the tuner's prefix, and the column of every configuration that the arm has a probability of."""
-    found = [match for name in run.history.columns if (match := _PROBABILITY.fullmatch(name))]
+    found = [match for name in run.history.columns if (match := PROBABILITY.fullmatch(name))]
     if not found:
         raise NoDataError("probabilities are those of FedEx or MultiplicativeWeights, and this run has neither.")
     owned = {str(row["config"]) for row in run.configs if row["arm"] == arm}
@@ -45,17 +44,18 @@ def _configs(run: RunData, arm: int) -> dict[str, dict[str, Any]]:
     }
 
 
-@Figure
+@partial(Figure, of_sweep=mean_probabilities)
 def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Chart:
     """Every configuration's probability over the rounds of one arm.
 
     The leaders, which had the largest probability on average or have it at the end, are named by their values; the
-    others are grey.
+    others are grey. Of a sweep they are those of each method's most likely configurations, by rank: the mean over seeds
+    with its interval. There `budget`, `labels`, `order` and `level` are those of `error_by_budget`.
 
     Args:
-        run: A result or a run's folder.
+        run: A result or a run's folder, or a sweep.
         arm: The arm's number; by default the best one of the search.
-        leaders: How many configurations are named.
+        leaders: How many configurations are named; of a sweep by default three.
     """
     number, rounds = rounds_of(run, arm)
     _, columns = _columns(run, number)
@@ -87,12 +87,15 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
     return Chart(title, "round", "probability", marks, y_range=(0.0, 1.02))
 
 
-@Figure
+@partial(Figure, of_sweep=mean_entropy)
 def entropy(run: RunData, arm: int | None = None) -> Chart:
     """The entropy of an arm's distribution over rounds: how undecided it is. FedTune's is the mean over clients.
 
+    Of a sweep it is that of the search's best arm against the budget spent, a curve a method: the mean over seeds with
+    its interval. There `budget`, `labels`, `order` and `level` are those of `error_by_budget`.
+
     Args:
-        run: A result or a run's folder.
+        run: A result or a run's folder, or a sweep.
         arm: The arm's number; by default the best one of the search.
     """
     number, rounds = rounds_of(run, arm)

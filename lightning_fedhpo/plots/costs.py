@@ -9,6 +9,7 @@ import numpy as np
 from lightning_fedhpo.plots.arm_scores import rungs
 from lightning_fedhpo.plots.chart import Band, Chart, Mark, look
 from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.hover_texts import fate_of
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 
 _UNITS = {"rounds": "rounds", "client_updates": "client updates", "local_steps": "local steps", "examples": "examples"}
@@ -24,7 +25,7 @@ def spending(run: RunData) -> Chart:
     if not len(run.history):
         raise NoDataError("nothing was spent yet: the run has not had a round.")
     rounds = sorted(set(run.history["round"]))
-    fates = {arm["index"]: _fate(run, arm["index"]) for arm in run.arms}
+    fates = {arm["index"]: fate_of(run, arm["index"]) for arm in run.arms}
     members = Counter(fates.values())
     spent = {fate: np.zeros(len(rounds), dtype=int) for fate in sorted(members, key=lambda fate: (fate[0], -fate[1]))}
     first = rounds[0]
@@ -45,13 +46,3 @@ def spending(run: RunData) -> Chart:
     return Chart(
         "Budget spent, by what became of the arms", "round", "rounds of all arms", [*marks, *rungs(run)], note=note
     )
-
-
-def _fate(run: RunData, number: int) -> tuple[int, int, str]:
-    """Return what became of an arm: a rank, the round, and words."""
-    out = run.arms[number]["eliminated_at"]
-    if number == run.searched:
-        return 0, 0, f"arm {number}, the best"
-    if number == run.best_arm:
-        return 3, 0, "trained anew with the best configuration"
-    return (1, 0, "lived to the end") if out is None else (2, out, f"eliminated after {out} rounds")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_fedhpo.plots.chart import Chart
 from lightning_fedhpo.plots.matplotlib_axes import draw
 from lightning_fedhpo.plots.run_data import FigureSource, load
-from lightning_fedhpo.plots.sweep_data import SweepSource
+from lightning_fedhpo.plots.sweep_data import SweepSource, is_sweep, runs_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ class Figure:
     Args:
         describe: Makes the chart, with options of its own.
         read: Turns what a user has into what `describe` takes.
+        of_sweep: Makes the chart of a sweep's runs, for figures that runs have, too.
 
     Example:
         >>> from lightning_fedhpo import plots
@@ -31,8 +32,13 @@ class Figure:
         'round'
     """
 
-    def __init__(self, describe: Callable[..., Chart], read: Callable[[Any], Any] = load) -> None:
-        self._describe, self._read = describe, read
+    def __init__(
+        self,
+        describe: Callable[..., Chart],
+        read: Callable[[Any], Any] = load,
+        of_sweep: Callable[..., Chart] | None = None,
+    ) -> None:
+        self._describe, self._read, self._of_sweep = describe, read, of_sweep
         self.name = describe.__name__
         self.__doc__ = describe.__doc__
 
@@ -42,4 +48,6 @@ class Figure:
 
     def chart(self, source: FigureSource | SweepSource, **options: Any) -> Chart:
         """Return it as data."""
+        if self._of_sweep is not None and is_sweep(source):
+            return self._of_sweep(runs_of(source), **options)  # type: ignore[arg-type]  # now it is a sweep
         return self._describe(self._read(source), **options)

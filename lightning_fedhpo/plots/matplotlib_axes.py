@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 _STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross": "x"}
-_SEVERAL_COLUMNS = 30
-"""The length of a name above which the legend has one column."""
+_SMALLEST = 6.0
+"""The size in points below which no text is: it is legible in print."""
 _MANY_TICKS = 15
 """Texts on the vertical axis above which they are small."""
 
@@ -40,24 +41,43 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
         ax.set_xscale("log")
     if chart.y_log:
         ax.set_yscale("log")
+    usual = pyplot().rcParams["font.size"]
+    small = max(0.7 * usual, _SMALLEST)
     if chart.x_ticks:
-        ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), fontsize="x-small")
+        ax.set_xticks(list(chart.x_ticks), list(chart.x_ticks.values()), fontsize=small)
     if chart.y_ticks:
-        size = "xx-small" if len(chart.y_ticks) > _MANY_TICKS else None
+        size = max(0.6 * usual, _SMALLEST) if len(chart.y_ticks) > _MANY_TICKS else None
         ax.set_yticks(list(chart.y_ticks), list(chart.y_ticks.values()), fontsize=size)
     if chart.y_range:
         ax.set_ylim(*chart.y_range)
     if any(isinstance(mark, Line | Points) for mark in chart.marks):
         ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
-    names = [mark.name for mark in chart.marks if not isinstance(mark, Cells) and mark.name]
-    if names:
-        columns = 1 if max(map(len, names)) > _SEVERAL_COLUMNS else min(3, len(names))
-        lines = max((text.count("\n") for text in chart.x_ticks.values()), default=0)
-        below = -0.14 - 0.03 * lines
-        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, below), "ncols": columns}
-        ax.legend(fontsize="x-small", frameon=False, **place)
+    if any(not isinstance(mark, Cells) and mark.name for mark in chart.marks):
+        _legend(chart, ax, small)
     return ax
+
+
+def _legend(chart: Chart, ax: Axes, size: float) -> None:
+    """Put the legend below the axis and its label, in as many columns as there is room for."""
+    from matplotlib.transforms import ScaledTranslation
+
+    width = 72 * ax.bbox.width / ax.figure.dpi / (0.55 * size)  # in letters
+    handles, names = ax.get_legend_handles_labels()
+    names = [fill(name, max(int(width) - 8, 20)) for name in names]
+    columns = int(width / (max(len(line) for name in names for line in name.splitlines()) + 8))
+    lines = 1 + max((text.count("\n") for text in chart.x_ticks.values()), default=0)
+    below = 1.3 * (ax.xaxis.label.get_size() + lines * size) + 8
+    ax.legend(
+        handles,
+        names,
+        fontsize=size,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, -below / 72, ax.figure.dpi_scale_trans),
+        ncols=max(1, min(3, columns, len(names))),
+    )
 
 
 def _draw(mark: Mark, ax: Axes) -> None:

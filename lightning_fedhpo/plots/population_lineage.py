@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lightning_fedhpo.plots.chart import GREEN, GREY, VERMILLION, Chart, Line, Mark, Points
 from lightning_fedhpo.plots.figure import Figure
+from lightning_fedhpo.plots.hover_texts import arm_text, trajectory_text
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 from lightning_fedhpo.plots.scales import is_number, is_wide, scaled
 from lightning_fedhpo.run.result_text import value_text
@@ -25,7 +26,15 @@ def lineage(run: RunData) -> Chart:
     members = [arm for arm in run.arms if not arm["index"] == run.best_arm != run.searched]
     for arm in members:
         rounds = run.column("round", arm["index"])
-        marks.append(Line([rounds[0], rounds[-1]], [arm["index"]] * 2, colour=GREY, width=1.0))
+        marks.append(
+            Line(
+                [rounds[0], rounds[-1]],
+                [arm["index"]] * 2,
+                colour=GREY,
+                width=1.0,
+                hover=[arm_text(run, arm["index"])] * 2,
+            )
+        )
     hover = []
     for row in run.lineage:
         names = [name for name in row if "/" in name and not name.endswith("/parent")]
@@ -44,6 +53,7 @@ def lineage(run: RunData) -> Chart:
             VERMILLION,
             width=2.4,
             steps=True,
+            hover=[trajectory_text(row) for row in run.trajectory],
         ),
     ]
     title = f"Lineage of {len(members)} arms"
@@ -60,7 +70,7 @@ def trajectory(run: RunData, name: str | None = None) -> Chart:
         name: A hyperparameter, such as ``"client/lr"``, on an axis of its own; by default all that changed, each in a
             small panel between its smallest and largest value.
     """
-    rounds = [row["round"] for row in run.trajectory]
+    rounds, texts = [row["round"] for row in run.trajectory], [trajectory_text(row) for row in run.trajectory]
     values = {
         f"{side}/{key}": [row[side][key] for row in run.trajectory]
         for side in ("client", "server")
@@ -69,7 +79,7 @@ def trajectory(run: RunData, name: str | None = None) -> Chart:
     if name is not None and name not in values:
         raise ValueError(f"`name` must be one of {', '.join(values)}, got {name!r}.")
     if name is not None and is_number(values[name]):
-        line = Line(rounds, values[name], colour=VERMILLION, steps=True)
+        line = Line(rounds, values[name], colour=VERMILLION, steps=True, hover=texts)
         title = f"{name} of arm {run.searched} over rounds"
         return Chart(title, "round", name, [line], y_log=is_wide(values[name]))
     changed = [one for one in ([name] if name else values) if len(set(values[one])) > 1]
@@ -79,7 +89,7 @@ def trajectory(run: RunData, name: str | None = None) -> Chart:
     ticks: dict[float, str] = {}
     for floor, one in enumerate(reversed(changed)):
         places, low, high = scaled(values[one])
-        hover = [f"{one} {value_text(value)}" for value in values[one]]
+        hover = [f"{one} {value_text(value)}\n{text}" for value, text in zip(values[one], texts, strict=True)]
         heights = [floor + PANEL * place for place in places]
         marks.append(Line(rounds, heights, colour=VERMILLION, steps=True, hover=hover))
         ticks |= {float(floor): low, floor + PANEL / 2: one, floor + PANEL: high}

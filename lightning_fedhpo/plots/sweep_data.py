@@ -11,7 +11,8 @@ from typing import Any
 from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.files.reading import read_json, read_yaml, reading
 from lightning_fedhpo.files.table import Table
-from lightning_fedhpo.plots.run_data import check_history
+from lightning_fedhpo.plots.budget_units import UNITS, counts
+from lightning_fedhpo.plots.run_data import NoDataError, check_history
 from lightning_fedhpo.run.result import Result
 
 
@@ -46,9 +47,13 @@ class SweepRun:
         """The rounds of all arms."""
         return int(self.summary["ledger"]["rounds"])
 
-    def spending(self, budget: str) -> list[float]:
-        """Return what all arms together had spent by each row of the history: a name in the ledger, or ``"bytes"``."""
-        columns = (self.history[f"ledger/{name}"] for name in _counts(budget))
+    def spent_in(self, unit: str) -> float:
+        """Return what all arms together have spent by the end."""
+        return sum(self.summary["ledger"][name] for name in counts(unit))
+
+    def spending(self, unit: str) -> list[float]:
+        """Return what all arms together had spent by each row of the history."""
+        columns = (self.history[f"ledger/{name}"] for name in counts(unit))
         return [sum(cell or 0 for cell in cells) for cells in zip(*columns, strict=True)]
 
     @property
@@ -56,24 +61,30 @@ class SweepRun:
         """``(rounds spent, {name: value})`` of every test on the way, then of the final one."""
         return self.tests_by("rounds")
 
-    def tests_by(self, budget: str) -> list[tuple[float, dict[str, float]]]:
-        """Return what was spent by each test, in one of the ledger's counts, and the tested figures."""
+    def tests_by(self, unit: str) -> list[tuple[float, dict[str, float]]]:
+        """Return what was spent by each test, and the tested figures."""
         columns = [name for name in self.history.columns if name.startswith("test/") and name != "test/arm"]
-        cells = zip(self.spending(budget), *(self.history[name] for name in columns), strict=True)
+        cells = zip(self.spending(unit), *(self.history[name] for name in columns), strict=True)
         rows = [(spent, dict(zip(columns, values, strict=True))) for spent, *values in cells]
         found = [(spent, {n[5:]: v for n, v in row.items() if v is not None}) for spent, row in rows]
         found = [test for test in found if test[1]]
         if self.summary["test"] is not None:
             final = dict(self.summary["test"]["global"])
             final |= {f"{name}_personalized": value for name, value in self.summary["test"]["personalized"].items()}
-            whole = sum(self.summary["ledger"][name] for name in _counts(budget))
-            found.append((whole, {name: value for name, value in final.items() if value is not None}))
+            found.append((self.spent_in(unit), {name: value for name, value in final.items() if value is not None}))
         return found
 
 
-def _counts(budget: str) -> Sequence[str]:
-    """Return the counts of the ledger that add up to a budget."""
-    return ("bytes_up", "bytes_down") if budget == "bytes" else (budget,)
+def all_count(runs: Sequence[SweepRun], unit: str) -> bool:
+    """Say whether all runs have counted a unit."""
+    return all(f"ledger/{name}" in run.history.columns for run in runs for name in counts(unit))
+
+
+def check_unit(runs: Sequence[SweepRun], unit: str) -> None:
+    """Refuse a unit that not all runs have counted."""
+    if not all_count(runs, unit):
+        way_out = "FederatedLoop(devices=Devices(...)) counts them" if unit == "seconds" else f"take {', '.join(UNITS)}"
+        raise NoDataError(f"not all runs have {UNITS[unit]}: {way_out}.")
 
 
 def load_sweep(folder: Path, broken: list[str] | None = None) -> list[SweepRun]:
@@ -169,6 +180,16 @@ def labels(overrides: Sequence[tuple[str, ...]]) -> list[str]:
     return [" ".join(own) or "default" for own in told]
 
 
+def is_sweep(source: object) -> bool:
+    """Say whether this is a sweep's folder or the results of methods, and not one run."""
+    if isinstance(source, str | PathLike):
+        folder = Path(source)
+        return not (folder / "summary.json").is_file() and any(folder.rglob("summary.json"))
+    return isinstance(source, Mapping) or (
+        isinstance(source, Sequence) and any(isinstance(r, SweepRun) for r in source)
+    )
+
+
 SweepSource = str | PathLike[str] | Sequence[SweepRun] | Mapping[str, Sequence[Result]]
 
 
@@ -176,14 +197,14 @@ def runs_of(source: SweepSource) -> Sequence[SweepRun]:
     """Return the runs of a sweep's folder, or those of results by the name of their method."""
     if isinstance(source, str | PathLike):
         return load_sweep(Path(source))
-    if isinstance(source, Mapping):
+    if isinstance(source, Mapping) and any(source.values()):
         return [
             SweepRun(
                 Path(),
                 (),
                 place,
                 result.history,
-                {"ledger": result.ledger, "test": None},
+                {"ledger": result.ledger, "test": result.test},
                 label,
                 result.monitor,
                 result.mode,

@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lightning_fedhpo.plots.budget_curves import better_when_larger, interval
+from lightning_fedhpo.arguments import number
+from lightning_fedhpo.plots.budget_curves import better_when_larger
+from lightning_fedhpo.plots.budget_units import amount
+from lightning_fedhpo.plots.student_t import LEVEL, interval, paired_p
 from lightning_fedhpo.plots.sweep_data import SweepRun
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A run's last test within the budget: its seed, the rounds spent by then, and the figures."""
+    """A run's last test within the budget: its seed, what was spent by then, and the figures."""
 
     seed: int
-    rounds: float
+    spent: float
     values: Mapping[str, float]
 
 
-def tests_at(runs: Sequence[SweepRun], budget: int | None = None) -> dict[str, list[Tested]]:
-    """Return each run's last test within `budget` rounds, by label; the budget is by default the shortest run's."""
-    limit = min(run.spent for run in runs) if budget is None else budget
+def limit_of(runs: Sequence[SweepRun], budget: float | None = None, unit: str = "rounds") -> float:
+    """Return the budget at which runs are compared: by default the largest one that all of them have reached."""
+    ends = [run.spent_in(unit) for run in runs]
+    if budget is None:
+        return min(ends)
+    number("budget", budget, above=0)
+    if budget > max(ends):
+        most = f"{amount(max(ends), unit)}, and all have spent {amount(min(ends), unit)}"
+        raise ValueError(f"no run has reached a budget of {amount(budget, unit)}: the longest has spent {most}.")
+    return budget
+
+
+def tests_at(runs: Sequence[SweepRun], budget: float | None = None, unit: str = "rounds") -> dict[str, list[Tested]]:
+    """Return each run's last test within a budget, by label: that of the arm which was the best by then."""
+    limit = limit_of(runs, budget, unit)
     found: dict[str, list[Tested]] = {}
     for run in runs:
-        tests = run.tests
+        tests = run.tests_by(unit)
         test = next((test for test in reversed(tests) if test[0] <= limit), None)
         if test is None:
-            rule = f"run {run.label!r} (seed {run.seed}) has no test within {limit} rounds"
-            first = tests[0][0] if tests else "none"
+            rule = f"run {run.label!r} (seed {run.seed}) has no test within {amount(limit, unit)}"
+            first = f"{tests[0][0]:,.6g}" if tests else "none"
             raise ValueError(f"{rule}; its first is at {first}: raise the budget or set fed.evaluate_at.")
         found.setdefault(run.label, []).append(Tested(run.seed, *test))
     return found
@@ -51,7 +67,7 @@ class Difference:
     Attributes:
         gaps: By seed, how much larger the figure is.
         mean: Their mean.
-        half: Half the width of their 95 % interval; nan of a single seed.
+        half: Half the width of their interval; nan of a single seed.
     """
 
     gaps: Mapping[int, float]
@@ -63,8 +79,15 @@ class Difference:
         """Whether the interval leaves out 0."""
         return abs(self.mean) > self.half
 
+    @property
+    def p(self) -> float:
+        """The p-value of the paired t-test; nan of a single seed."""
+        return paired_p(list(self.gaps.values()))
 
-def difference(tested: Sequence[Tested], other: Sequence[Tested], metric: str) -> Difference | None:
+
+def difference(
+    tested: Sequence[Tested], other: Sequence[Tested], metric: str, level: float = LEVEL
+) -> Difference | None:
     """Return by how much a figure is larger than another method's, seed by seed; None without a common seed.
 
     >>> a = [Tested(0, 9, {"loss": 0.5}), Tested(1, 9, {"loss": 0.7})]
@@ -74,7 +97,29 @@ def difference(tested: Sequence[Tested], other: Sequence[Tested], metric: str) -
     """
     ours, theirs = ({one.seed: one.values[metric] for one in side if metric in one.values} for side in (tested, other))
     gaps = {seed: ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs}
-    return Difference(gaps, *interval(list(gaps.values()))) if gaps else None
+    return Difference(gaps, *interval(list(gaps.values()), level)) if gaps else None
+
+
+def unpaired(tests: Mapping[str, Sequence[Tested]], base: str) -> list[str]:
+    """Refuse methods that cannot be paired with `base` by their seeds; return a text for each with seeds left out."""
+    if len(tests) < 2:
+        raise ValueError(f"pairs need a second method, and {base!r} is the only one here.")
+    left = []
+    for label, tested in tests.items():
+        (seed, times), *_ = Counter(one.seed for one in tested).most_common(1)
+        if times > 1:
+            raise ValueError(
+                f"methods are paired by seed, and {label!r} has seed {seed} more than once: take one away."
+            )
+        own, other = ({one.seed for one in side} for side in (tested, tests[base]))
+        if len(own & other) < 2:
+            has = f"{label!r} has {len(own & other)} of those of {base!r}" if label != base else f"{base!r} has one"
+            raise ValueError(
+                f"pairs need at least two seeds that both have, and {has}: run `fedhpo -m ... seed=0,1,2`."
+            )
+        if own != other:
+            left.append(f"{label} {', '.join(map(str, sorted(own ^ other)))}")
+    return left
 
 
 def ranking(tests: Mapping[str, Sequence[Tested]], metric: str) -> list[str]:

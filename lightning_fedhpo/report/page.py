@@ -6,11 +6,14 @@ Every text that goes in is escaped here. The page's own rule (Content-Security-P
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
+
+from lightning_fedhpo.report.words import number_text
 
 _RULE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -40,6 +43,17 @@ figure, details { margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
+.tall { max-height: 32rem; overflow-y: auto; }
+.tall thead th { position: sticky; top: 0; background: var(--box); vertical-align: bottom; }
+.sorts { font-size: 0.85rem; }
+.sorts th, .sorts td { padding-right: 0.55rem; }
+.sorts td:last-child { white-space: normal; }
+th button { all: unset; cursor: pointer; }
+th button:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+th small { display: block; color: var(--soft); font-weight: 400; }
+th[aria-sort=ascending] button::after { content: "\\25B2"; }
+th[aria-sort=descending] button::after { content: "\\25BC"; }
+th button::after { padding-left: 0.3em; font-size: 0.7em; }
 tbody th { white-space: normal; overflow-wrap: break-word; max-width: min(24rem, 45vw); }
 tbody tr { border-top: 1px solid var(--line); }
 a { color: var(--accent); }
@@ -50,7 +64,22 @@ td small { display: block; color: var(--soft); }
 .plot { width: 100%; }
 @media (max-width: 600px) { th, td { padding-right: 0.6rem; } figure { padding: 0.75rem 0.4rem; } }
 @media print { main { padding: 0; max-width: none; } .box, figure { break-inside: avoid; } h2 { break-after: avoid; }
-  .plot { width: 680px; } pre { white-space: pre-wrap; } }
+  .plot { width: 680px; } .tall { max-height: none; } pre { white-space: pre-wrap; } }
+"""
+
+_SORT = """
+function compared(a, b, up) {
+  if (a === "" || b === "") return (a === "") - (b === "");
+  return (Number.isNaN(a - b) ? a.localeCompare(b) : a - b) * (up ? 1 : -1);
+}
+for (const table of document.querySelectorAll("table.sorts")) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  heads.forEach((head, place) => head.firstChild.addEventListener("click", () => {
+    const up = head.ariaSort !== "ascending", key = row => row.cells[place].dataset.sort;
+    for (const one of heads) one.ariaSort = one !== head ? "none" : up ? "ascending" : "descending";
+    body.append(...[...body.rows].sort((a, b) => compared(key(a), key(b), up)));
+  }));
+}
 """
 
 # Plotly draws in fixed colours and sizes: again when the colours of the page or its paper change.
@@ -124,7 +153,7 @@ def page(title: str, subtitle: str, body: Iterable[str]) -> str:
             f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>",
             f'<h1>{escape(title)}</h1><p class="soft">{escape(subtitle)}</p>',
             *body,
-            f"</main><script>{get_plotlyjs()}</script><script>{_DRAW}</script></body></html>\n",
+            f"</main><script>{get_plotlyjs()}</script><script>{_SORT}{_DRAW}</script></body></html>\n",
         ]
     )
 
@@ -167,6 +196,31 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     first, _, second = map(escape, text.partition("\n"))
     return f"<td>{first}<small>{second}</small></td>" if second else f"<td>{first}</td>"
+
+
+def sortable(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table that is sorted by a click on a column's head, or by the keyboard; at first by the first column.
+
+    A head's first line is small if it has two. A cell is a number, a text, or None, which is the last in every order.
+    """
+    orders = ["ascending", *["none"] * (len(head) - 1)]
+    names = (
+        f'<th aria-sort="{order}"><button>{_small_first(one)}</button></th>'
+        for order, one in zip(orders, head, strict=True)
+    )
+    lines = (f"<tr>{''.join(map(_sorted_cell, row))}</tr>" for row in rows)
+    top = f"<thead><tr>{''.join(names)}</tr></thead>"
+    return f'<div class="scroll tall"><table class="sorts">{top}<tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _small_first(text: str) -> str:
+    first, _, second = map(escape, text.partition("\n"))
+    return f"<small>{first}</small>{second}" if second else first
+
+
+def _sorted_cell(value: Any) -> str:
+    blank = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return f'<td data-sort="{"" if blank else escape(str(value))}">{escape(number_text(value))}</td>'
 
 
 def code(text: str) -> str:

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.plots import charts
+from lightning_fedhpo.plots.hover_texts import fate_of
 from lightning_fedhpo.plots.run_data import RunData
 from lightning_fedhpo.report import page, verdict
 from lightning_fedhpo.report.plotly_figure import plotly_figure
@@ -32,7 +33,7 @@ def run_page(run: RunData, command: str | None = None) -> str:
     spent, seed = number_text(run.ledger["rounds"]), run.summary["seed"]
     where = "" if run.folder is None else f", in {relative(run.folder)}"
     subtitle = f"A run of {spent} rounds with seed {seed}{where}"
-    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_how(run, command)])
+    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_arms(run), *_how(run, command)])
 
 
 def _verdict(run: RunData) -> Iterator[str]:
@@ -80,6 +81,25 @@ def _figures(run: RunData) -> Iterator[str]:
     found = charts(run).items()
     drawn = (page.figure(name, chart.title, chart.note, plotly_figure(chart)) for name, chart in found)
     yield page.section("Figures", *drawn)
+
+
+def _arms(run: RunData) -> Iterator[str]:
+    if len(run.arms) < 2:
+        return
+    names = list(dict.fromkeys((side, name) for arm in run.arms for side in ("client", "server") for name in arm[side]))
+    head = ["arm", *(f"{side}\n{name}" for side, name in names), "rounds", run.monitor or "score", "what became of it"]
+    rows = [
+        (
+            arm["index"],
+            *(arm[side].get(name) for side, name in names),
+            arm["rounds"],
+            (run.column("score", arm["index"]) or [None])[-1],
+            fate_of(run, arm["index"])[2],
+        )
+        for arm in run.arms
+    ]
+    note = f"Each arm's values at its end, and its last score. {run.score_label}. Click on a head to sort."
+    yield page.section("Arms", page.sortable(head, rows), page.paragraph(note, soft=True))
 
 
 def _how(run: RunData, command: str | None) -> Iterator[str]:

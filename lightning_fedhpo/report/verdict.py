@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.run_data import RunData
+from lightning_fedhpo.plots.student_t import interval
 from lightning_fedhpo.report.words import number_text, rough
 from lightning_fedhpo.run.result_text import config_text
 

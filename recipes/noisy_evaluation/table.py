@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from lightning_fedhpo.plots.budget_curves import interval
 from lightning_fedhpo.plots.chart import COLOURS, Chart, Line, Points
 from lightning_fedhpo.plots.matplotlib_axes import draw, pyplot
+from lightning_fedhpo.plots.student_t import interval
 from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
 
 HERE = Path(__file__).parent

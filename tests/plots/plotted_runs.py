@@ -28,6 +28,12 @@ def halved() -> Result:
 
 
 @cache
+def halved_again() -> Result:
+    """The same with another seed, two arms and four rounds."""
+    return _result(4, RandomSearch(SPACE, budget=8, max_rounds=4), FedEx(SPACE, configs=5, epsilon=0.5), seed=1)
+
+
+@cache
 def evolved() -> Result:
     """FedPop with six arms, of which two are replaced every second round; the best arm is a copy of a copy."""
     return _result(7, RandomSearch(SPACE, budget=42, max_rounds=7), FedPop(SPACE, interval=2), seed=3)

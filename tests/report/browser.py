@@ -75,6 +75,12 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def press_enter(self) -> None:
+        """Press the key on what has the focus."""
+        for kind in ("keyDown", "keyUp"):
+            key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+            self._call("Input.dispatchKeyEvent", type=kind, **key)
+
     def save_screenshot(self, path: Path, last: str = "body") -> None:
         """Save a picture of the page, from its top to the end of the last element to be seen."""
         width, height = self.ask(f"[innerWidth, document.querySelector('{last}').getBoundingClientRect().bottom]")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lightning_fedhpo.cli.compare import table_of
 from lightning_fedhpo.cli.report import main
 from lightning_fedhpo.plots import charts, load, load_sweep
+from lightning_fedhpo.report.comparison_table import means
 from lightning_fedhpo.report.run_report import FILE, run_page
+from lightning_fedhpo.run.result_text import value_text
 from tests.plots.plotted_runs import large
 from tests.report.browser import Browser
 from tests.report.conftest import RUNS
@@ -87,11 +88,28 @@ def test_figures_show_what_the_history_says(reports: dict[str, Path]) -> None:
         assert trace["y"] == pytest.approx([float(row[f"fedex/prob/{config}"]) for row in history], rel=1e-5)
 
 
+def test_hover_texts_and_the_table_say_all_values_of_an_arm(reports: dict[str, Path]) -> None:
+    html, run = (reports["demo"] / FILE).read_text(), load(reports["demo"])
+    hovers = [trace.get("hovertext", "") for trace in figures(html)["arms"]["data"]]
+    texts = {text for hover in hovers for text in ([hover] if isinstance(hover, str) else hover)}  # type: ignore[attr-defined]
+    cells = {
+        int(row[0]): row[1:] for row in (re.findall('<td data-sort=.([^"]*)', one) for one in html.split("<tr>")) if row
+    }
+    assert list(cells) == [0, 1, 2]
+    for arm in run.arms:
+        number, score = arm["index"], run.column("score", arm["index"])[-1]
+        (text,) = (one for one in texts if one.startswith(f"arm {number}<br>"))
+        values = [*arm["client"].items(), *arm["server"].items()]
+        assert values and all(f"{name} {value_text(value)}" in text for name, value in values)
+        assert f"val_loss {value_text(score)}" in text
+        assert cells[number][:-1] == [*(str(value) for _, value in values), str(arm["rounds"]), str(score)]
+
+
 def test_a_sweep_compares_methods_and_links_to_their_runs(reports: dict[str, Path]) -> None:
     html = (reports["sweep"] / FILE).read_text()
     for text in ("Methods at equal budget", "Differences from tuner=", "95 % interval", "2 common seeds"):
         assert text in html
-    for row in table_of(load_sweep(reports["sweep"])):
+    for row in means(load_sweep(reports["sweep"])).table:
         assert f"{row['test_error']:.4g} ± {row['test_error ±']:.2g}" in html, "as fedhpo-compare has it"
     assert {"test_error_by_budget", "score_by_budget"} <= set(figures(html))
     assert "val_loss (lower is better)" in html and "<summary>Other tested figures" in html
