@@ -49,7 +49,7 @@ class SweepRun:
 
     def spent_in(self, unit: str) -> float:
         """Return what all arms together have spent by the end."""
-        return sum(self.summary["ledger"][name] for name in counts(unit))
+        return sum(float(self.summary["ledger"][name]) for name in counts(unit))
 
     def spending(self, unit: str) -> list[float]:
         """Return what all arms together had spent by each row of the history."""

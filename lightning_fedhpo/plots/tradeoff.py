@@ -52,7 +52,15 @@ def tradeoff(runs: Sequence[SweepRun], x: str = "bytes", y: str = "test_error", 
     centres = {label: (mean[0][0], mean[1][0]) for label, mean in means.items()}
     front = sorted(pareto_front(centres, signs), key=lambda label: signs[0] * centres[label][0])
     marks: list[Mark] = [
-        Line(*zip(*(centres[label] for label in front), strict=True), "Pareto front", BLACK, "dot", 1.4, steps=True)
+        Line(
+            [centres[label][0] for label in front],
+            [centres[label][1] for label in front],
+            "Pareto front",
+            BLACK,
+            "dot",
+            1.4,
+            steps=True,
+        )
     ]
     for place, (label, own) in enumerate(seeds.items()):
         (at_x, half_x), (at_y, half_y) = means[label]
@@ -68,10 +76,9 @@ def tradeoff(runs: Sequence[SweepRun], x: str = "bytes", y: str = "test_error", 
         on = "\non the Pareto front" if label in front else ""
         hover = [f"{name}\n{_text(x, at_x)}\n{_text(y, at_y)}{on}"]
         marks.append(Points([at_x], [at_y], name, colour, marker, 7.0, hover))
-    labels = [UNITS[unit_of(axis)] if is_unit(axis) else told(runs, axis)[1] for axis in (x, y)]
-    names = [UNITS[unit_of(axis)] if is_unit(axis) else told(runs, axis)[0] for axis in (x, y)]
+    (x_name, x_label), (y_name, y_label) = (_told(runs, axis) for axis in (x, y))
     note = f"By the end of each run. {mean_note(shown.level)} Small points are seeds."
-    return Chart(f"{names[1]} against {names[0]}", *labels, marks, note=note)
+    return Chart(f"{y_name} against {x_name}", x_label, y_label, marks, note=note)
 
 
 def pareto_front(points: dict[str, tuple[float, float]], signs: Sequence[int]) -> list[str]:
@@ -104,6 +111,11 @@ def _larger(runs: Sequence[SweepRun], axis: str) -> bool:
     if axis in (SCORE, EXACT):
         return all(run.mode == "max" for run in runs)
     return not is_unit(axis) and better_when_larger(axis)
+
+
+def _told(runs: Sequence[SweepRun], axis: str) -> tuple[str, str]:
+    """Return what an axis is called, and its label."""
+    return (UNITS[unit_of(axis)],) * 2 if is_unit(axis) else told(runs, axis)
 
 
 def _text(axis: str, value: float) -> str:

@@ -83,7 +83,10 @@ def differences(
         gaps = [difference(tests[label], tests[base], name, view.level) for label in rows]
         p_values = [math.nan if gap is None else gap.p for gap in gaps]
         for row, gap, p, corrected in zip(rows.values(), gaps, p_values, holm(p_values), strict=True):
-            row |= {name: gap and gap.mean, name + HALF: None if gap is None or math.isnan(gap.half) else gap.half}
+            row |= {
+                name: None if gap is None else gap.mean,
+                name + HALF: None if gap is None or math.isnan(gap.half) else gap.half,
+            }
             row |= {name + P: None if math.isnan(p) else p, name + HOLM: None if math.isnan(p) else corrected}
     table = Table()
     for row in rows.values():
