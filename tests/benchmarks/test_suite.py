@@ -60,8 +60,10 @@ def test_a_tiny_run_writes_record_and_tables(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_process_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = ("-c", "raise SystemExit('no such thing as /usr/lib/x.py')")
-    monkeypatch.setattr(processes, "OURS", {BARE: processes.OURS[BARE], "bad": bad})
+    good, bad = (
+        ("-c", code) for code in ("print('{\"rate\": 1}')", "raise SystemExit('no such thing as /usr/lib/x.py')")
+    )
+    monkeypatch.setattr(processes, "OURS", {BARE: good, "bad": bad})
     rows, skipped = processes.compared("logistic", 1, {}, say=lambda text: None, rounds=1)
     assert rows == []
     assert skipped == [{"case": "logistic", "side": "bad", "why": "no such thing as ..."}]

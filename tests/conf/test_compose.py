@@ -248,8 +248,9 @@ def test_who_searches_brings_a_space(composed, option: str):
     assert (cfg.space is not None) == (section is not None and "space" in section)
     if cfg.space is not None:
         assert [part.space == build(cfg, "space") for part in searching(cfg)] == [True]
+        cfg.space = None
         with pytest.raises(ValueError, match="needs a space, got none"):
-            searching(composed(option, "space=none"))
+            searching(cfg)
 
 
 def test_an_extra_that_is_missing_is_named(composed, monkeypatch: pytest.MonkeyPatch):

@@ -1,12 +1,18 @@
-"""One of two processes that share runs: ``torchrun --nproc-per-node=2 -m tests.processes.child <folder> main``."""
+"""Two processes that share runs, with what torchrun tells its own: ``python -m tests.processes.child <folder> main``.
+
+They are forked, so that torch, Lightning and this package are imported once.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import sys
+import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +27,7 @@ from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
 from tests.feature_maps.map_runs import MAPS, fitted
 from tests.processes.cases import CASES, METHODS, mixed, outcome, run, sick
 
-RANK = int(os.environ.get("RANK", 0))
+RANK = 0
 TOGETHER = {"strategy": "ddp", "devices": 2}
 
 
@@ -109,6 +115,32 @@ def methods(folder: Path) -> None:
     processes.disconnect()
 
 
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def forked(rank: int, run: Callable[[Path], None], folder: Path) -> int:
+    """Start a rank in a process of its own; return its number."""
+    global RANK
+    if child := os.fork():
+        return child
+    RANK, code = rank, 1
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    try:
+        run(folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"main": main, "methods": methods}[sys.argv[2]](Path(sys.argv[1]))
+    together = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    os.environ |= {name: str(value) for name, value in together.items()} | {"TORCHELASTIC_RUN_ID": "tests"}
+    chosen = {"main": main, "methods": methods}[sys.argv[2]]
+    ranks = [forked(rank, chosen, Path(sys.argv[1])) for rank in range(2)]
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks))

@@ -19,7 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
 import offline  # noqa: E402 - a module of the tests beside this folder
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed"),
+    pytest.mark.slow,  # make test-resume
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return of
 
 
-@pytest.mark.parametrize("case", [LOGGED, *(pytest.param(name, marks=pytest.mark.slow) for name in KILLED)])
+@pytest.mark.parametrize("case", [LOGGED, *KILLED])
 def test_a_killed_run_resumes_bitwise(case: str, folder: Callable[[str], Path]) -> None:
     places = folder(case), folder(case) / "whole"
     resumed, expected = (json.loads((place / "outcome.json").read_text()) for place in places)
     assert [part for part in expected if resumed[part] != expected[part]] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", KILLED)
 def test_there_is_something_to_lose(case: str, folder: Callable[[str], Path]) -> None:
     """Clients' states in files, if they have any, and arms that were copied, if FedPop does that."""

@@ -233,7 +233,7 @@ def test_one_bad_candidate_of_one_client() -> None:
     space, found = SearchSpace(client={"module.scale": Choice([0.9, 1.0, 1.1])}), []
     for climbs in (True, False):
         tuner = FedTune(space)
-        run(tuner, 60, module=Climbs(climbs), data=marked(240, batch_size=8), verify=False)
+        run(tuner, 30, module=Climbs(climbs), data=marked(240, batch_size=8), verify=False)
         found.append(tuner.probabilities)
     assert found[0][1, 2] < 0.05 < 0.2 < found[1][1, 2]
     assert (found[0] - found[1])[[0, 2, 3]].abs().max() < 0.1
