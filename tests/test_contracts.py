@@ -39,7 +39,10 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
-EFFECT = {"FedPA": partial(testing.check_hyperparameters, client={"epochs": 3})}  # which takes several samples
+EFFECT = {
+    "FedPA": partial(testing.check_hyperparameters, client={"epochs": 3}),  # which takes several samples
+    "DeltaSGD": partial(testing.check_hyperparameters, client={"lr": 2.0, "epochs": 2, "batch_size": 2}),  # both bounds
+}
 TUNERS = {kind.__name__: (lambda kind=kind: testing.toy_instance(kind)) for kind in _exported(tuners, Tuner)}
 SEARCHES = {
     **{kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)},

@@ -166,16 +166,23 @@ class Algorithm:
         """Take one step of the server's optimizer along the round's pseudo-gradient."""
         gradient = arm.pseudo_gradient()
         if gradient is not None:
-            lr = self.server_lr(arm, gradient)
-            options = self.server_options(arm.server)
-            for group in arm.optimizer.param_groups:
-                group.update({name: value for name, value in options.items() if name in group}, lr=lr)
-            for tensor, grad in zip(arm.weights, gradient, strict=True):
-                tensor.grad = grad
-            step_of(arm.optimizer)()
-            for tensor in arm.weights:
-                tensor.grad = None
+            self.step(arm, gradient)
         arm.commit()
+
+    def step(self, arm: Arm, gradient: Sequence[Tensor]) -> None:
+        """Take one step of the server's optimizer along a gradient; the round stays open.
+
+        For an :meth:`aggregate` whose pseudo-gradient, or whose weights to step from, are others than the arm's.
+        """
+        lr = self.server_lr(arm, gradient)
+        options = self.server_options(arm.server)
+        for group in arm.optimizer.param_groups:
+            group.update({name: value for name, value in options.items() if name in group}, lr=lr)
+        for tensor, grad in zip(arm.weights, gradient, strict=True):
+            tensor.grad = grad
+        step_of(arm.optimizer)()
+        for tensor in arm.weights:
+            tensor.grad = None
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return what is logged of an arm after its aggregation, by names such as ``"fedexp/lr"``."""

@@ -74,7 +74,8 @@ class Binding:
         self._targets = {name: self._resolve(name) for name in names}
         self._order = sorted(self._targets, key=lambda name: group_of(name)[1] is not None)  # one group's goes over all
         self._original = {name: target.read() for name, target in self._targets.items()}
-        self._moved = {name: self._rate(*group_of(name)) for name in names if group_of(name)[0] == "lr"}
+        rates = [name for name in names if group_of(name)[0] == "lr" and name not in settings.algorithm]
+        self._moved = {name: self._rate(*group_of(name)) for name in rates}
         reported = [*LOOP, *settings.algorithm, *(("lr",) if any("lr" in group for group in self._flat()) else ())]
         self._reported = {name: self._reader(name) for name in reported if name not in self._targets}
         self._own_settings = {"epochs": settings.epochs, "batch_size": settings.batch_size, **settings.algorithm}
@@ -116,6 +117,8 @@ class Binding:
         if not (self.by_rounds or DECAY in config):
             return {}
         with self.rates_of(config, arm):
+            if "lr" in self.settings.algorithm:  # the algorithm sets the groups' itself
+                return {"rate/lr": self.settings.algorithm["lr"]}
             rates = [float(group["lr"]) for one in self._optimizers for group in one.param_groups if "lr" in group]
         return {f"rate/lr.{number}" if number else "rate/lr": rate for number, rate in enumerate(rates)}
 
@@ -167,7 +170,7 @@ class Binding:
         return lambda: float(reference["lr"])
 
     def _reader(self, name: str) -> Callable[[], Any]:
-        if name == "lr":
+        if name == "lr" and name not in self.settings.algorithm:
             return self._rate(name, None)
         return self._resolve(name).read
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm, ServerMethod
 from lightning_fedhpo.client.module_state import ModuleState
+from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.training import Around, Done, LocalTraining, batches_of
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.types import Config
@@ -130,6 +132,19 @@ class LocalRun:
                 total += size
         self.done = replace(self.done, evaluations=self.done.evaluations + total)
         return [one / max(1, total) for one in sums]
+
+    def batch_gradient(self, at: Sequence[Tensor], batch: Any, number: int) -> list[Tensor | None]:
+        """Return the gradient of one batch's loss with respect to :attr:`trained`, where these have the values ``at``.
+
+        Module, generators and what is logged are afterwards as before; None where nothing depends on a parameter.
+        """
+        found: Sequence[Tensor | None] = [None] * len(at)
+        with seeding.preserved(), self.undone():
+            torch._foreach_copy_([one.detach() for one in self.trained], list(at))
+            for loss, _ in self.local.losses([(batch, 1)], number, StepLog([])):
+                found = torch.autograd.grad(loss, self.trained, allow_unused=True)
+        self.done = replace(self.done, evaluations=self.done.evaluations + self.local.recorder.batch_size)
+        return list(found)
 
     @torch.no_grad()
     def restart(self, tensors: Sequence[Tensor]) -> None:

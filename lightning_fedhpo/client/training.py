@@ -176,20 +176,26 @@ class LocalTraining:
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated, sums)
 
-    def losses(self, batches: Iterable[tuple[Any, int]], first: int = 0) -> Iterator[tuple[Tensor, int]]:
-        """Yield the training loss of every batch, with its size; ``first`` is the number of the first."""
+    def losses(
+        self, batches: Iterable[tuple[Any, int]], first: int = 0, recorder: StepLog | None = None
+    ) -> Iterator[tuple[Tensor, int]]:
+        """Yield the training loss of every batch, with its size; ``first`` is the number of the first.
+
+        ``recorder`` collects what the module logs in place of :attr:`recorder`.
+        """
         if not self.module.automatic_optimization:
             raise MisconfigurationException(
                 "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
             )
-        step = private.step_function(self.module, "training_step")
-        self.recorder.begin("training")
-        with self._hooks.logging_to(self.recorder, "training_step"):
-            losses = (
-                (private.loss_of(step(batch, number)), size) for number, (batch, size) in enumerate(batches, first)
-            )
-            yield from ((loss, size) for loss, size in losses if loss is not None)
-        self.recorder.finish()
+        step, recorder = private.step_function(self.module, "training_step"), recorder or self.recorder
+        recorder.begin("training")
+        with self._hooks.logging_to(recorder, "training_step"):
+            for number, (batch, size) in enumerate(batches, first):
+                with self.trainer.precision_plugin.train_step_context():
+                    loss = private.loss_of(step(batch, number))
+                if loss is not None:
+                    yield loss, size
+        recorder.finish()
 
     def scored(self, examples: Sized, limit: int | float) -> int:
         """Return how many of a client's examples a validation looks at."""

@@ -30,6 +30,8 @@ REASONS = {
     "FedDyn": "the server keeps a state for every client",
     "Ditto": "every client keeps a model of its own",
     "FedPA": "clients send what they compute from samples of a posterior, not their model",
+    "DeltaSGD": "clients set their step sizes themselves",
+    "FedExP": "the server keeps its last two models",
     "MAML": "clients send a gradient through their training, not their model",
 }
 PATH = r"(path|file|folder|dir|root)s?=.|=.*[/\\\\.]"
