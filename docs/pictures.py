@@ -34,6 +34,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "reptile": plots.error_by_budget,
     "fedopt": plots.error_by_budget,
     "fedexp": plots.error_by_budget,
+    "fedhyper": plots.error_by_budget,
     "scaffold": plots.error_by_budget,
     "feddyn": plots.error_by_budget,
     "fedpa": plots.error_by_budget,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_fedhpo import algorithms, searches, testing, tuners
-from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedOpt, Scaffold
+from lightning_fedhpo.algorithms import MAML, Algorithm, FedAvg, FedHyper, FedOpt, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import RandomSearch, Search
 from lightning_fedhpo.space import Float, SearchSpace
@@ -37,6 +37,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "Scaffold-first": lambda: Scaffold(option=1),
     "MAML-second": lambda: MAML(first_order=False),
     **{f"FedOpt-{name}": lambda name=name: FedOpt(name) for name in ("sgd", "adagrad", "yogi")},
+    "FedHyper-clients": lambda: FedHyper(["server", "client"]),
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
 EFFECT = {

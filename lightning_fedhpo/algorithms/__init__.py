@@ -6,6 +6,7 @@ from lightning_fedhpo.algorithms.ditto import Ditto
 from lightning_fedhpo.algorithms.fedavg import FedAvg
 from lightning_fedhpo.algorithms.feddyn import FedDyn
 from lightning_fedhpo.algorithms.fedexp import FedExP
+from lightning_fedhpo.algorithms.fedhyper import FedHyper
 from lightning_fedhpo.algorithms.fedopt import FedOpt
 from lightning_fedhpo.algorithms.fedpa import FedPA
 from lightning_fedhpo.algorithms.fedprox import FedProx
@@ -21,6 +22,7 @@ __all__ = [
     "FedAvg",
     "FedDyn",
     "FedExP",
+    "FedHyper",
     "FedOpt",
     "FedPA",
     "FedProx",

@@ -31,6 +31,7 @@ class Algorithm:
         start_round: The first round in which all client hyperparameters take effect; their proof looks there.
         travels: Names of the server state that is sent to each client and comes back changed. The ledger counts its
             bytes both ways.
+        broadcasts: Names of the server state that is sent to each client and does not come back; counted one way.
         keeps: Names of the tensors that clients keep by ``arm.keep``.
 
     Args:
@@ -47,6 +48,7 @@ class Algorithm:
     needs_lr_sums: bool = False
     start_round: int = 0
     travels: Sequence[str] = ()
+    broadcasts: Sequence[str] = ()
     keeps: Sequence[str] = ()
 
     def __init__(

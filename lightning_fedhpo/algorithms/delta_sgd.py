@@ -151,5 +151,5 @@ class _StepSizes:
         return self._none
 
 
-def _norm(tensors: list[Tensor]) -> float:
+def _norm(tensors: list[Tensor] | tuple[Tensor, ...]) -> float:
     return float(torch.stack(torch._foreach_norm(tensors)).norm()) if tensors else 0.0

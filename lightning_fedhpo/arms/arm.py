@@ -26,6 +26,7 @@ class ServerMethod(Protocol):
 
     keeps: Sequence[str]
     travels: Sequence[str]
+    broadcasts: Sequence[str]
 
     @property
     def server(self) -> Config:
@@ -90,6 +91,7 @@ class Arm:
         self.server_state = algorithm.initial_state(self.weights)
         self.client_state = ClientStates(spill)
         self._travels, self._keeps = tuple(algorithm.travels), (LOCAL, *algorithm.keeps)
+        self._broadcasts = tuple(algorithm.broadcasts)
         self.client = dict(client or {})
         self.clients = [dict(config) for config in clients]
         self.rounds = 0
@@ -106,9 +108,16 @@ class Arm:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the arm's model, with the server state that is sent along."""
-        along = [tensor for name in self._travels for tensor in self.server_state[name]]
-        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.weights, *self.buffers, *along))
+        """The bytes of the arm's model, with the server state that travels both ways."""
+        return _bytes([*self.weights, *self.buffers]) + self._state_bytes(self._travels)
+
+    @property
+    def nbytes_broadcast(self) -> int:
+        """The bytes of the server state that clients only receive."""
+        return self._state_bytes(self._broadcasts)
+
+    def _state_bytes(self, names: Sequence[str]) -> int:
+        return sum(_bytes(self.server_state[name]) for name in names)
 
     def kept(self, client: int | None, name: str) -> list[Tensor] | None:
         """Return the tensors that a client has kept under a name, None if there are none."""
@@ -275,6 +284,10 @@ class Arm:
         self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
         self.discard()
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:

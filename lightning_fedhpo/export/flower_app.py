@@ -32,6 +32,7 @@ REASONS = {
     "FedPA": "clients send what they compute from samples of a posterior, not their model",
     "DeltaSGD": "clients set their step sizes themselves",
     "FedExP": "the server keeps its last two models",
+    "FedHyper": "learning rates depend on the rounds before",
     "MAML": "clients send a gradient through their training, not their model",
 }
 PATH = r"(path|file|folder|dir|root)s?=.|=.*[/\\\\.]"

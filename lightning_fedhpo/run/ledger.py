@@ -38,13 +38,14 @@ class Ledger:
     epsilon_per_release: float = 0.0
     delta: float = 0.0
 
-    def add(self, results: Sequence[ClientResult], size: int, models_received: int = 0) -> None:
+    def add(self, results: Sequence[ClientResult], size: int, models_received: int = 0, broadcast: int = 0) -> None:
         """Count an arm's round, also results that are thrown away: the devices have done the work.
 
         Args:
             results: Those of all jobs.
             size: The bytes of the arm's model.
             models_received: How many models each client gets, and scores, besides.
+            broadcast: The bytes that each client gets along with the model.
         """
         self.rounds += 1
         for result in results:
@@ -53,7 +54,7 @@ class Ledger:
             self.examples += result.examples
             self.evaluations += result.evaluations + models_received * result.val_examples
             self.bytes_up += 0 if result.error or result.job.lost else size
-            self.bytes_down += size * (1 + models_received)
+            self.bytes_down += size * (1 + models_received) + broadcast
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""

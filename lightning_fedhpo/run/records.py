@@ -56,7 +56,7 @@ class Records:
     ) -> None:
         """Record the costs and the results of an arm's round."""
         ledger = self.retraining if arm.retrains else self.ledger
-        ledger.add(results, arm.nbytes, models_received)
+        ledger.add(results, arm.nbytes, models_received, arm.nbytes_broadcast)
         if (devices := self._options.devices) is not None:
             ledger.seconds += devices.round_seconds([result.job for result in results], self._options.cohort)
         for result in results:
