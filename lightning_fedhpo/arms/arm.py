@@ -90,8 +90,8 @@ class Arm:
         self.optimizer: Optimizer = algorithm.server_optimizer(self.weights, self.server)
         self.server_state = algorithm.initial_state(self.weights)
         self.client_state = ClientStates(spill)
-        self._travels, self._keeps = tuple(algorithm.travels), (LOCAL, *algorithm.keeps)
-        self._broadcasts = tuple(algorithm.broadcasts)
+        self._travels, self._broadcasts = tuple(algorithm.travels), tuple(algorithm.broadcasts)
+        self._keeps = (LOCAL, *algorithm.keeps)
         self.client = dict(client or {})
         self.clients = [dict(config) for config in clients]
         self.rounds = 0
@@ -109,15 +109,13 @@ class Arm:
     @property
     def nbytes(self) -> int:
         """The bytes of the arm's model, with the server state that travels both ways."""
-        return _bytes([*self.weights, *self.buffers]) + self._state_bytes(self._travels)
+        along = [tensor for name in self._travels for tensor in self.server_state[name]]
+        return sum(tensor.nbytes for tensor in (*self.weights, *self.buffers, *along))
 
     @property
     def nbytes_broadcast(self) -> int:
         """The bytes of the server state that clients only receive."""
-        return self._state_bytes(self._broadcasts)
-
-    def _state_bytes(self, names: Sequence[str]) -> int:
-        return sum(_bytes(self.server_state[name]) for name in names)
+        return sum(tensor.nbytes for name in self._broadcasts for tensor in self.server_state[name])
 
     def kept(self, client: int | None, name: str) -> list[Tensor] | None:
         """Return the tensors that a client has kept under a name, None if there are none."""
@@ -284,10 +282,6 @@ class Arm:
         self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
         self.discard()
-
-
-def _bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Step = Callable[[Any, int], Any]
 """Takes a batch and its number, trains on it, returns what the step produced."""
+Slice = tuple[Any, int]
+"""A batch and its size."""
 Around = Callable[[Step, Any, int], Any]
 """Takes a step, a batch and its number, and calls the step."""
 
@@ -96,7 +98,7 @@ class LocalTraining:
         """Whether batches pass a hook or go to another device."""
         return self._transfer is not None
 
-    def slices(self, examples: Examples) -> Iterator[tuple[Any, int]]:
+    def slices(self, examples: Examples) -> Iterator[Slice]:
         """Yield all of a client's examples in turn, in batches as validation has them, with their sizes."""
         for start in range(0, len(examples), self.evaluation_batch_size):
             end = min(start + self.evaluation_batch_size, len(examples))
@@ -177,25 +179,20 @@ class LocalTraining:
         return Done(steps, seen, validated, sums)
 
     def losses(
-        self, batches: Iterable[tuple[Any, int]], first: int = 0, recorder: StepLog | None = None
+        self, batches: Iterable[Slice], first: int = 0, log: StepLog | None = None
     ) -> Iterator[tuple[Tensor, int]]:
-        """Yield the training loss of every batch, with its size; ``first`` is the number of the first.
-
-        ``recorder`` collects what the module logs in place of :attr:`recorder`.
-        """
+        """Yield the training loss of every batch, with its size; ``first`` is the number of the first."""
         if not self.module.automatic_optimization:
-            raise MisconfigurationException(
-                "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
-            )
-        step, recorder = private.step_function(self.module, "training_step"), recorder or self.recorder
-        recorder.begin("training")
-        with self._hooks.logging_to(recorder, "training_step"):
+            raise MisconfigurationException("this method differentiates a loss: take automatic optimization.")
+        step, log = private.step_function(self.module, "training_step"), log or self.recorder
+        log.begin("training")
+        with self._hooks.logging_to(log, "training_step"):
             for number, (batch, size) in enumerate(batches, first):
                 with self.trainer.precision_plugin.train_step_context():
                     loss = private.loss_of(step(batch, number))
                 if loss is not None:
                     yield loss, size
-        recorder.finish()
+        log.finish()
 
     def scored(self, examples: Sized, limit: int | float) -> int:
         """Return how many of a client's examples a validation looks at."""
