@@ -12,9 +12,10 @@ from torch import Tensor
 
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm, ServerMethod
+from lightning_fedhpo.client.batch_count import batches_of
 from lightning_fedhpo.client.module_state import ModuleState
 from lightning_fedhpo.client.step_log import StepLog
-from lightning_fedhpo.client.training import Around, Done, LocalTraining, batches_of
+from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.types import Config
 

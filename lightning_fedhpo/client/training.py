@@ -6,7 +6,6 @@ step. All others are trained by Lightning's loops, with every hook.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.client.batch_count import batches_of
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.data.images import channels_inside
@@ -183,7 +183,9 @@ class LocalTraining:
     ) -> Iterator[tuple[Tensor, int]]:
         """Yield the training loss of every batch, with its size; ``first`` is the number of the first."""
         if not self.module.automatic_optimization:
-            raise MisconfigurationException("this method differentiates a loss: take automatic optimization.")
+            raise MisconfigurationException(
+                "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
+            )
         step, log = private.step_function(self.module, "training_step"), log or self.recorder
         log.begin("training")
         with self._hooks.logging_to(log, "training_step"):
@@ -282,20 +284,6 @@ class LocalTraining:
             return output
 
         return step
-
-
-def batches_of(examples: int, batch_size: int, drop_last: bool, limit: int | float) -> int:
-    """Return how many batches a pass over a client takes; one at least, whatever ``drop_last`` says.
-
-    >>> batches_of(120, 16, False, 1.0), batches_of(120, 16, True, 1.0), batches_of(10, 16, True, 1.0)
-    (8, 7, 1)
-    >>> batches_of(120, 16, False, 0.5), batches_of(120, 16, False, 3)
-    (4, 3)
-    """
-    count = examples // batch_size if drop_last and examples >= batch_size else math.ceil(examples / batch_size)
-    if isinstance(limit, float):
-        return max(1, int(count * limit)) if limit else 0
-    return min(count, limit)
 
 
 def _overrides_mode(child: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.client.training import batches_of
+from lightning_fedhpo.client.batch_count import batches_of
 from lightning_fedhpo.data.federation import FederatedData
 
 
