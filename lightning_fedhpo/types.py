@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 Config = Mapping[str, Any]
@@ -68,6 +69,25 @@ class RoundContext:
     seed: int
     needs_before: bool
     sign: float = 1.0
+
+
+class StackedModel(list[Tensor]):
+    """A client's model that is a row of stacked tensors, as views.
+
+    An arm sums up the rows of one stack together.
+
+    >>> StackedModel([torch.tensor([[1.0, 2.0], [3.0, 4.0]])], row=1)
+    [tensor([3., 4.])]
+    """
+
+    def __init__(self, stack: Sequence[Tensor], row: int) -> None:
+        super().__init__([tensor[row] for tensor in stack])
+        self.stack, self.row = stack, row
+
+    def clear(self) -> None:
+        """Let go of the stack, too."""
+        super().clear()
+        self.stack = ()
 
 
 @dataclass(frozen=True)

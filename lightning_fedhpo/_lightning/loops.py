@@ -29,7 +29,7 @@ from lightning_fedhpo._lightning.hooks import (
     overrides,
 )
 from lightning_fedhpo._lightning.rounds import JobsOfRound, Rounds
-from lightning_fedhpo._lightning.strategy import end_alone
+from lightning_fedhpo._lightning.strategy import stop_on_sigterm
 
 VALIDATION_HOOKS = ("on_validation_start", "on_validation_epoch_start", "on_validation_epoch_end", "on_validation_end")
 REFRESH_SECONDS = 0.05
@@ -80,7 +80,7 @@ class JobsLoop(_TrainingEpochLoop):
         starts, ends = (batch_callbacks(trainer, hook) for hook in ("on_train_batch_start", "on_train_batch_end"))
         logs = bool(starts or ends) and not trainer.barebones
         bars = [callback for callback in trainer.callbacks if isinstance(callback, ProgressBar)]
-        told = 0.0
+        told, alone = 0.0, processes.world() == 1  # several end together, inside a round
         self._in_round = True
         with round.running():
             for number, job in enumerate(round.jobs):
@@ -107,8 +107,8 @@ class JobsLoop(_TrainingEpochLoop):
                 if logs:
                     connector.update_train_step_metrics()
                 round.done(result)
-                if not progress.is_last_batch:
-                    end_alone(trainer)
+                if alone and not progress.is_last_batch:
+                    stop_on_sigterm(trainer)
             round.aggregate()
         self._rounds.end_round()
         self._finished_jobs = self._rounds.client_updates
@@ -249,7 +249,8 @@ class RoundsLoop(_FitLoop):
         connector.on_epoch_end()
         connector.update_train_epoch_metrics()
         self.epoch_progress.increment_completed()
-        end_alone(trainer)
+        if processes.world() == 1:
+            stop_on_sigterm(trainer)
 
     def _tell_of_validation(self) -> None:
         """Tell callbacks that the clients have validated, not progress bars: they would show an empty validation.

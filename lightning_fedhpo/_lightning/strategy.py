@@ -120,12 +120,6 @@ def stop_on_sigterm(trainer: AnyTrainer) -> None:
         raise SIGTERMException
 
 
-def end_alone(trainer: AnyTrainer) -> None:
-    """End a run of one process if SIGTERM has come; several end together, inside a round."""
-    if processes.world() == 1:
-        stop_on_sigterm(trainer)
-
-
 def _pass_on(trainer: AnyTrainer, signum: Any, frame: Any) -> None:
     """Note SIGTERM and pass it on, without the collective call that newer Lightning makes in the signal's handler."""
     connector, launcher = trainer._signal_connector, trainer.strategy.launcher

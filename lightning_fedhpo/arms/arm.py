@@ -13,12 +13,14 @@ from lightning_fedhpo import machine
 from lightning_fedhpo.arms.client_states import ClientStates
 from lightning_fedhpo.arms.copies import copied
 from lightning_fedhpo.arms.state_files import ClientState, Spill
-from lightning_fedhpo.types import ClientResult, Config
+from lightning_fedhpo.types import ClientResult, Config, StackedModel
 
 Model = dict[str, Any]
 """Weights, buffers, server optimizer and server state, as tensors in containers."""
 LOCAL = "local"
 """The name of the parameters and buffers that never leave a client, in its state."""
+AT_ONCE = 16
+"""So many rows of a stack are summed up together: their differences are in memory beside them."""
 
 
 class ServerMethod(Protocol):
@@ -126,6 +128,9 @@ class Arm:
         self.total: float | None = None
         self.arrived: dict[int, ClientState] = {}
         self._delta: list[Tensor] | None = None
+        self._stack: Sequence[Tensor] = ()
+        self._rows: list[int] = []
+        self._shares: list[float] = []
 
     def _begin_sums(self) -> list[Tensor]:
         if self._delta is None:
@@ -135,20 +140,49 @@ class Arm:
             self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
         return self._delta
 
-    @torch.no_grad()
     def add(self, result: ClientResult, weight: float) -> None:
-        """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards."""
+        """Add one client's model to the round's sums.
+
+        Its tensors are free for the next job afterwards. Those of a stack are so after :meth:`add_stacked`: its rows
+        are summed up together.
+        """
         if result.personal:
             self.keep(result.job.client, LOCAL, result.personal)
-        floats, integers = _by_kind(result.buffers)
-        delta = self._begin_sums()
         self.total = (self.total or 0.0) + weight
+        model = result.weights
+        if not isinstance(model, StackedModel):
+            self._add_one(model, result.buffers, weight)
+            return
+        if self._stack is not model.stack or len(self._rows) == AT_ONCE:
+            self.add_stacked()
+        self._stack = model.stack
+        self._rows.append(model.row)
+        self._shares.append(weight)
+
+    @torch.no_grad()
+    def _add_one(self, model: Sequence[Tensor], buffers: Sequence[Tensor], weight: float) -> None:
+        floats, integers = _by_kind(buffers)
+        delta = self._begin_sums()
         # Differences are summed, not weights: the update is small beside the weights and would lose digits to them.
-        torch._foreach_add_(delta, torch._foreach_sub(self.weights, list(result.weights)), alpha=weight)
+        torch._foreach_add_(delta, torch._foreach_sub(self.weights, list(model)), alpha=weight)
         if self._floats:
             torch._foreach_add_(self._floats, floats, alpha=weight)
         for largest, tensor in zip(self._integers, integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
+
+    @torch.no_grad()
+    def add_stacked(self) -> None:
+        """Sum up the rows of a stack that wait for it, and let go of the stack."""
+        if self._rows:
+            delta, found, (first, count) = self._begin_sums(), [], (self._rows[0], len(self._rows))
+            chosen = slice(first, first + count) if self._rows == [*range(first, first + count)] else self._rows
+            shares = {kind: torch.tensor(self._shares, dtype=kind) for kind in {total.dtype for total in delta}}
+            for total, start, rows in zip(delta, self.weights, self._stack, strict=True):
+                moved = (start - rows[chosen]).to(total.dtype)
+                weights = shares[total.dtype].to(total.device)
+                found.append((weights @ moved.reshape(count, -1)).view(total.shape))
+            torch._foreach_add_(delta, found)
+        self._stack, self._rows, self._shares = (), [], []
 
     @torch.no_grad()
     def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
@@ -169,6 +203,7 @@ class Arm:
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the round's sums and its largest integers, which other processes' are combined with."""
+        self.add_stacked()
         delta = self._begin_sums()
         of_state = [tensor for tensors in self._state_sums.values() for tensor in tensors]
         return [*delta, *self._floats, *of_state], list(self._integers)
@@ -184,6 +219,7 @@ class Arm:
 
     def pseudo_gradient(self) -> list[Tensor] | None:
         """Return ``w - sum n_i w_i``, or None where no client's model arrived this round. Changes nothing."""
+        self.add_stacked()
         if self._delta is None or not self.total:
             return None
         mean = torch._foreach_div(self._delta, self.total)

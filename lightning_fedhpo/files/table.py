@@ -170,7 +170,10 @@ class Table(Sequence[dict[str, Any]]):
             return [self[row] for row in range(*item.indices(len(self)))]
         if not -len(self) <= item < len(self):
             raise IndexError(f"row {item} of a table with {len(self)} rows.")
-        return {name: column[item] for name, column in self._flush_rows().items()}
+        waiting = item % len(self) - self._flushed
+        if waiting >= 0:
+            return dict(zip(self._names, self._waiting[waiting], strict=True))
+        return {name: column[item] for name, column in self._held.items()}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (dict(zip(self._names, cells, strict=True)) for cells in self._cells())

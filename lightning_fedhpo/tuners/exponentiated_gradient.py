@@ -43,10 +43,14 @@ def entropy(z: Logs) -> float:
     return max(0.0, float(-(probabilities[present] * z[present]).sum()))
 
 
-def sampled(z: Logs, draw: np.random.Generator) -> int:
-    """Draw a place from log-probabilities, with one uniform number."""
+def sampled(z: Logs, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a place from log-probabilities for each of some uniform numbers.
+
+    >>> sampled(np.log([0.25, 0.75]), np.array([0.2, 0.3, 0.9])).tolist()
+    [0, 1, 1]
+    """
     cumulated = np.cumsum(np.exp(z))
-    return min(int(np.searchsorted(cumulated, draw.random() * cumulated[-1], side="right")), len(z) - 1)
+    return np.minimum(np.searchsorted(cumulated, numbers * cumulated[-1], side="right"), len(z) - 1)
 
 
 def gradient(

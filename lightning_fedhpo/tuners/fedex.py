@@ -105,7 +105,7 @@ class FedEx(WeightSharing):
         state = self._arms.get(arm.index)
         if state is None or self.deploy == "most_likely":
             return self.best(arm)
-        return state.config(state.sample(seeding.rng(seed, seeding.EVALUATION, 1, arm.index, client)))
+        return state.config(state.sample(seeding.rng(seed, seeding.EVALUATION, 1, arm.index, client))[0])
 
     def more_figures(self, state: ArmState) -> dict[str, float]:
         """Return the baseline."""

@@ -70,9 +70,11 @@ class ArmState:
         """The entropy of the distribution over configurations."""
         return sum(entropy(distribution.z) for distribution in self.distributions)
 
-    def sample(self, draw: np.random.Generator) -> list[int]:
-        """Draw a place on every axis."""
-        return [sampled(distribution.z, draw) for distribution in self.distributions]
+    def sample(self, draw: np.random.Generator, count: int = 1) -> list[list[int]]:
+        """Draw a place on every axis, so many times."""
+        numbers = draw.random((count, len(self.axes)))
+        places = [sampled(one.z, column) for one, column in zip(self.distributions, numbers.T, strict=True)]
+        return np.stack(places, axis=1).tolist()  # type: ignore[no-any-return]  # lists of int
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in plain containers."""
@@ -127,7 +129,7 @@ class WeightSharing(Tuner):
         state = self.state_of(arm, context.seed)
         draw = seeding.rng(context.seed, seeding.TUNER, context.round, arm.index)
         settled = state.entropy < self.cutoff
-        chosen = [state.most_likely if settled else state.sample(draw) for _ in cohort]
+        chosen = [state.most_likely] * len(cohort) if settled else state.sample(draw, len(cohort))
         return [Suggestion(state.config(places), state.flat(places)) for places in chosen]
 
     def losses(self, results: Sequence[ClientResult], sign: float) -> list[tuple[ClientResult, float]]:
@@ -165,7 +167,9 @@ class WeightSharing(Tuner):
         """Return the entropy, the most likely configuration, and every probability."""
         state = self._arms[arm.index]
         found = {"entropy": state.entropy, "mle": state.flat(state.most_likely), **self.more_figures(state)}
-        found |= {f"prob/{row['config']}": row["probability"] for row in self.configurations(arm)}
+        for axis, distribution in zip(state.axes, state.distributions, strict=True):
+            chances = np.exp(distribution.z).tolist()
+            found |= {f"prob/{self._number(axis, place)}": chance for place, chance in enumerate(chances)}
         return {f"{self.prefix}/{name}": value for name, value in found.items()}
 
     def more_figures(self, state: ArmState) -> dict[str, float]:
@@ -178,9 +182,11 @@ class WeightSharing(Tuner):
         state = self._arms.get(arm.index, ArmState([], []))
         for axis, distribution in zip(state.axes, state.distributions, strict=True):
             for place, (config, chance) in enumerate(zip(axis, np.exp(distribution.z), strict=True)):
-                number = f"{next(iter(config))}/{place}" if self.factorized else str(place)
-                found.append({"config": number, **config, "probability": float(chance)})
+                found.append({"config": self._number(axis, place), **config, "probability": float(chance)})
         return found
+
+    def _number(self, axis: Sequence[Config], place: int) -> str:
+        return f"{next(iter(axis[0]))}/{place}" if self.factorized else str(place)
 
     def state_dict(self) -> dict[str, Any]:
         """Return every arm's candidates, distributions and baseline."""

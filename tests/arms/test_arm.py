@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from lightning_fedhpo import FedAvg, Scaffold
 from lightning_fedhpo.arms.arm import Arm
-from lightning_fedhpo.types import ClientResult, Job
+from lightning_fedhpo.types import ClientResult, Job, StackedModel
 
 
 def sent(weights: list[Tensor], buffers: list[Tensor]) -> ClientResult:
@@ -33,6 +35,37 @@ def test_clients_are_summed_up_in_single_precision_at_least(dtype: torch.dtype) 
     for found in (arm.weights[0].detach(), arm.buffers[0]):
         assert found.dtype == dtype
         assert float((found.to(wide) - expected).abs().max()) < max(rounding, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64])
+def test_rows_of_a_stack_are_summed_up_together(dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    start = [torch.randn(3, 4, 2, 2, dtype=dtype, generator=draw).to(memory_format=torch.channels_last)]
+    start.append(torch.randn((), dtype=dtype, generator=draw))
+    arms = [Arm(number, FedAvg(), {}, start) for number in range(2)]
+    stacks = [[torch.randn(40, *one.shape, dtype=dtype, generator=draw) for one in start] for _ in range(2)]
+    models = [StackedModel(stack, row) for stack in stacks for row in range(40) if row not in (5, 6)]
+    counts = [float(10 + number % 7) for number in range(len(models))]
+    results = [sent(model, []) for model in models]
+    results[30] = sent([one.clone() for one in models[30]], [])  # one that ran alone
+    expected = [
+        sum(count * model[place].to(torch.complex128) for count, model in zip(counts, models, strict=True)) / sum(counts)
+        for place in range(2)
+    ]
+    models[30].clear()
+    waiting = [weakref.ref(stack[0]) for stack in stacks]
+    for result, count in zip(results, counts, strict=True):
+        for arm in arms:
+            arm.add(result, count)
+        result.release()
+    stacks.clear()
+    assert [stack() is None for stack in waiting] == [True, False]  # of one stack at a time there is memory
+    for arm in arms:
+        FedAvg().aggregate(arm)
+        for found, right in zip(arm.weights, expected, strict=True):
+            assert found.dtype == dtype
+            assert float((found.detach() - right).abs().max()) < max(2 * torch.finfo(dtype).eps, 2e-6)
+    assert waiting[1]() is None
 
 
 def test_a_pseudo_gradient_is_read_without_a_trace() -> None:

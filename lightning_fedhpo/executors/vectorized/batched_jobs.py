@@ -27,7 +27,7 @@ from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
 from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
 from lightning_fedhpo.executors.vectorized.programs import Programs
-from lightning_fedhpo.types import ClientResult, Job, RoundContext
+from lightning_fedhpo.types import ClientResult, Job, RoundContext, StackedModel
 
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
@@ -137,14 +137,14 @@ class BatchedJobs:
         snapshots = self._train(lanes, rows, PlannedJobs(jobs, arms, settings, plan, context), watched)
         logged = self._logged(rows, [one.epochs * one.used for one in work])
         after = self._scores(rows, settings, jobs) if scored else {}
-        finite = self._finite(rows)
+        finite, stack = self._finite(rows), rows.tensors[: self._count]
         results = []
         for place, (job, one, setting) in enumerate(zip(jobs, work, settings, strict=True)):
             rates = [one.steps * options[lr] for options in setting.options] if sums_rates else ()
             done = Done(one.steps, one.epochs * one.used, 0, rates)
             scores = (_of_job(before, place), _of_job(after, place)) if self._scored(job) else ({}, {})
-            mine = rows.of(place)[: self._count]
-            found = bench.result(job, setting.used, done, mine, _of_job(logged, place), *scores)
+            model = StackedModel(stack, place)
+            found = bench.result(job, setting.used, done, model, _of_job(logged, place), *scores)
             results.append(replace(found, finite=False) if found.finite and not finite[place] else found)
             if early is not None and place in snapshots:
                 weights, figures = snapshots[place]

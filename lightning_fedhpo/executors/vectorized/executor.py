@@ -72,6 +72,8 @@ class VectorizedExecutor(Executor):
                     yield result
                 finally:  # a round ends without asking for more than its last result
                     result.release()
+            for arm in arms.values():
+                arm.add_stacked()  # the next wave is not to be in memory beside this one
 
     def _trainable_set_changed(self) -> bool:
         """Whether ``requires_grad`` has changed since the run began: the sequential executor raises an error then."""
