@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 Config = Mapping[str, Any]
@@ -76,6 +75,7 @@ class StackedModel(list[Tensor]):
 
     An arm sums up the rows of one stack together.
 
+    >>> import torch
     >>> StackedModel([torch.tensor([[1.0, 2.0], [3.0, 4.0]])], row=1)
     [tensor([3., 4.])]
     """

@@ -48,9 +48,9 @@ def test_rows_of_a_stack_are_summed_up_together(dtype: torch.dtype) -> None:
     counts = [float(10 + number % 7) for number in range(len(models))]
     results = [sent(model, []) for model in models]
     results[30] = sent([one.clone() for one in models[30]], [])  # one that ran alone
+    pairs = list(zip(counts, models, strict=True))
     expected = [
-        sum(count * model[place].to(torch.complex128) for count, model in zip(counts, models, strict=True)) / sum(counts)
-        for place in range(2)
+        sum(count * model[place].to(torch.complex128) for count, model in pairs) / sum(counts) for place in range(2)
     ]
     models[30].clear()
     waiting = [weakref.ref(stack[0]) for stack in stacks]
