@@ -12,15 +12,14 @@ from torch.optim import Optimizer
 from lightning_fedhpo import machine
 from lightning_fedhpo.arms.client_states import ClientStates
 from lightning_fedhpo.arms.copies import copied
+from lightning_fedhpo.arms.round_sums import RoundSums, by_kind
 from lightning_fedhpo.arms.state_files import ClientState, Spill
-from lightning_fedhpo.types import ClientResult, Config, StackedModel
+from lightning_fedhpo.types import ClientResult, Config
 
 Model = dict[str, Any]
 """Weights, buffers, server optimizer and server state, as tensors in containers."""
 LOCAL = "local"
 """The name of the parameters and buffers that never leave a client, in its state."""
-AT_ONCE = 16
-"""So many rows of a stack are summed up together: their differences are in memory beside them."""
 
 
 class ServerMethod(Protocol):
@@ -127,73 +126,35 @@ class Arm:
         """Discard the sums of the present round."""
         self.total: float | None = None
         self.arrived: dict[int, ClientState] = {}
-        self._delta: list[Tensor] | None = None
-        self._stack: Sequence[Tensor] = ()
-        self._rows: list[int] = []
-        self._shares: list[float] = []
+        self._sums: RoundSums | None = None
 
-    def _begin_sums(self) -> list[Tensor]:
-        if self._delta is None:
-            floats, integers = _by_kind(self.buffers)
-            self._delta, self._floats = _sums_for(self.weights), _sums_for(floats)
-            self._integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
-            self._state_sums = {name: _sums_for(tensors) for name, tensors in self.server_state.items()}
-        return self._delta
+    def _begun_sums(self) -> RoundSums:
+        if self._sums is None:
+            self._sums = RoundSums(self.weights, self.buffers, self.server_state)
+        return self._sums
 
     def add(self, result: ClientResult, weight: float) -> None:
-        """Add one client's model to the round's sums.
+        """Add one client's model to the round's sums; the client's tensors are free for the next job afterwards.
 
-        Its tensors are free for the next job afterwards. Those of a stack are so after :meth:`add_stacked`: its rows
-        are summed up together.
+        If the model is a row of a stack, the stack is free after :meth:`add_stacked`: rows are summed up together.
         """
         if result.personal:
             self.keep(result.job.client, LOCAL, result.personal)
         self.total = (self.total or 0.0) + weight
-        model = result.weights
-        if not isinstance(model, StackedModel):
-            self._add_one(model, result.buffers, weight)
-            return
-        if self._stack is not model.stack or len(self._rows) == AT_ONCE:
-            self.add_stacked()
-        self._stack = model.stack
-        self._rows.append(model.row)
-        self._shares.append(weight)
+        self._begun_sums().add(result.weights, result.buffers, weight)
 
-    @torch.no_grad()
-    def _add_one(self, model: Sequence[Tensor], buffers: Sequence[Tensor], weight: float) -> None:
-        floats, integers = _by_kind(buffers)
-        delta = self._begin_sums()
-        # Differences are summed, not weights: the update is small beside the weights and would lose digits to them.
-        torch._foreach_add_(delta, torch._foreach_sub(self.weights, list(model)), alpha=weight)
-        if self._floats:
-            torch._foreach_add_(self._floats, floats, alpha=weight)
-        for largest, tensor in zip(self._integers, integers, strict=True):
-            torch.maximum(largest, tensor, out=largest)
-
-    @torch.no_grad()
     def add_stacked(self) -> None:
         """Sum up the rows of a stack that wait for it, and let go of the stack."""
-        if self._rows:
-            delta, found, (first, count) = self._begin_sums(), [], (self._rows[0], len(self._rows))
-            chosen = slice(first, first + count) if self._rows == [*range(first, first + count)] else self._rows
-            shares = {kind: torch.tensor(self._shares, dtype=kind) for kind in {total.dtype for total in delta}}
-            for total, start, rows in zip(delta, self.weights, self._stack, strict=True):
-                moved = (start - rows[chosen]).to(total.dtype)
-                weights = shares[total.dtype].to(total.device)
-                found.append((weights @ moved.reshape(count, -1)).view(total.shape))
-            torch._foreach_add_(delta, found)
-        self._stack, self._rows, self._shares = (), [], []
+        if self._sums is not None:
+            self._sums.add_stacked()
 
-    @torch.no_grad()
     def add_state(self, name: str, tensors: Sequence[Tensor], weight: float = 1.0) -> None:
         """Add a client's tensors to the round's sum of one part of the server state."""
-        self._begin_sums()
-        torch._foreach_add_(self._state_sums[name], list(tensors), alpha=weight)
+        self._begun_sums().add_state(name, tensors, weight)
 
     def state_sum(self, name: str) -> list[Tensor]:
         """Return the round's sum for a part of the server state, zeros if no client has sent any."""
-        self._begin_sums()
-        return self._state_sums[name]
+        return self._begun_sums().of_state[name]
 
     def keep(self, client: int, name: str, tensors: Sequence[Tensor]) -> None:
         """Copy tensors into a client's state; they are in force when the round is committed."""
@@ -203,10 +164,10 @@ class Arm:
 
     def sums(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the round's sums and its largest integers, which other processes' are combined with."""
-        self.add_stacked()
-        delta = self._begin_sums()
-        of_state = [tensor for tensors in self._state_sums.values() for tensor in tensors]
-        return [*delta, *self._floats, *of_state], list(self._integers)
+        sums = self._begun_sums()
+        sums.add_stacked()
+        of_state = [tensor for tensors in sums.of_state.values() for tensor in tensors]
+        return [*sums.delta, *sums.floats, *of_state], list(sums.integers)
 
     def take(self, total: float, arrived: Mapping[int, ClientState]) -> None:
         """Take over the weight and the clients' states that belong to sums of several processes."""
@@ -219,20 +180,20 @@ class Arm:
 
     def pseudo_gradient(self) -> list[Tensor] | None:
         """Return ``w - sum n_i w_i``, or None where no client's model arrived this round. Changes nothing."""
-        self.add_stacked()
-        if self._delta is None or not self.total:
+        if self._sums is None or not self.total:
             return None
-        mean = torch._foreach_div(self._delta, self.total)
+        self._sums.add_stacked()
+        mean = torch._foreach_div(self._sums.delta, self.total)
         return [delta.to(weight.dtype) for delta, weight in zip(mean, self.weights, strict=True)]
 
     @torch.no_grad()
     def commit(self) -> None:
         """Take the averaged buffers and the clients' states, and close the round."""
-        floats, integers = _by_kind(self.buffers)
-        if self.total and floats:
-            torch._foreach_copy_(floats, torch._foreach_div(self._floats, self.total))
-        if self.total is not None:
-            for tensor, largest in zip(integers, self._integers, strict=True):
+        floats, integers = by_kind(self.buffers)
+        if self._sums is not None and self.total is not None:
+            if self.total and floats:
+                torch._foreach_copy_(floats, torch._foreach_div(self._sums.floats, self.total))
+            for tensor, largest in zip(integers, self._sums.integers, strict=True):
                 tensor.copy_(largest)
         for client, state in self.arrived.items():
             self.client_state.update(client, state)
@@ -318,18 +279,3 @@ class Arm:
         self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
         self.discard()
-
-
-def _sums_for(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return zeros to sum tensors up in, in single precision at least: half of it would lose half of the digits."""
-    return [torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
-
-
-def _by_kind(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Split tensors into those that are averaged and those of which the largest is kept."""
-    floats = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-    return floats, [tensor for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]
-
-
-def _least(dtype: torch.dtype) -> int:
-    return 0 if dtype == torch.bool else torch.iinfo(dtype).min
