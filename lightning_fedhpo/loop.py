@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes
@@ -21,6 +21,8 @@ from lightning_fedhpo.run.evaluation import Evaluation, evaluate
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.round import Round
 from lightning_fedhpo.setup import checks, schedule_lengths
+from lightning_fedhpo.setup.explain import explain
+from lightning_fedhpo.setup.explanation import Explanation
 from lightning_fedhpo.setup.run_hooks import RunHooks
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tracking.round_figures import round_figures
@@ -187,6 +189,28 @@ class FederatedLoop(RunHooks, LoopOptions):
         if self._session is None or not self._session.has_arms:
             raise RuntimeError("there is no result yet: `trainer.fit(model, datamodule=...)` makes one.")
         return RunResult(**vars(self._session.result))
+
+    def explain(
+        self,
+        model: LightningModule,
+        data: FederatedData,
+        callbacks: Sequence[Callback] = (),
+        *,
+        trainer: Trainer | None = None,
+    ) -> Explanation:
+        """Tell all that is known of a run before it trains; what is wrong is raised as `fit` raises it.
+
+        A fit is prepared on copies, as far as its first round, and a few clients are timed. Model, callbacks, Trainer
+        and generators stay as they are; the data are set up, as by a fit.
+
+        Args:
+            model: The module of the run.
+            data: The federation of the run.
+            callbacks: Search, tuner and other callbacks of the run, with or without this loop.
+            trainer: The Trainer of the run, whose settings and callbacks are taken. Without one it is a Trainer by
+                default, for as many rounds as the search needs.
+        """
+        return explain(self, model, data, callbacks, trainer)
 
     def evaluate(
         self,

@@ -21,6 +21,7 @@ from lightning_fedhpo._lightning.modules import features_needing_lightning_loop 
 from lightning_fedhpo._lightning.modules import guard_loading as guard_loading
 from lightning_fedhpo._lightning.modules import overridden_around_batches as overridden_around_batches
 from lightning_fedhpo._lightning.modules import trainer_unreachable as trainer_unreachable
+from lightning_fedhpo._lightning.one_process import of_one_process as of_one_process
 from lightning_fedhpo._lightning.schedulers import LocalSchedulers as LocalSchedulers
 from lightning_fedhpo._lightning.schedulers import RoundSchedulers as RoundSchedulers
 from lightning_fedhpo._lightning.steps import batch_transfer as batch_transfer

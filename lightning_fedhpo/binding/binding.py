@@ -16,7 +16,7 @@ and takes precedence over ``lr``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import setitem
@@ -88,6 +88,15 @@ class Binding:
     def original(self, name: str) -> Any:
         """Return the value that the module's author set."""
         return self._original[name]
+
+    @property
+    def tunable(self) -> dict[str, Target]:
+        """What can be tuned by name, with what it reaches, and what is bound; other attributes can be by their path."""
+        found = dict(self._targets)
+        for name in self._known:
+            with suppress(ValueError):  # a schedule writes over it
+                found.setdefault(name, self._resolve(name))
+        return found
 
     @property
     def by_rounds(self) -> bool:
@@ -191,12 +200,20 @@ class Binding:
             raise ValueError(self._nothing(name))
         return target
 
-    def _nothing(self, name: str) -> str:
-        keys = {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
+    @property
+    def _keys(self) -> set[str]:
+        return {key for groups in self._groups for group in groups for key in group} - {"initial_lr"}
+
+    @property
+    def _known(self) -> list[str]:
+        keys = self._keys
         names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
-        names += ["dropout"] if dropouts(self._module) else []
+        return names + (["dropout"] if dropouts(self._module) else [])
+
+    def _nothing(self, name: str) -> str:
+        names = self._known
         reason = self._held_elsewhere(name) or did_you_mean(name, names)
-        if not keys:
+        if not self._keys:
             reason = " The module has no optimizer: its `configure_optimizers` returned none."
         if name == "dropout":
             reason = " The module has no dropout layer; for a functional dropout bind its attribute by path."

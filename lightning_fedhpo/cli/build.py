@@ -41,7 +41,7 @@ class RunFolder(HydraCallback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the command that compares the runs of a sweep."""
-        if processes.is_first():
+        if processes.is_first() and not OmegaConf.select(config, "explain"):
             command = shlex.join(["fedhpo-compare", str(OmegaConf.select(config, "hydra.sweep.dir"))])
             print(f"Compare the runs: {command}")
 

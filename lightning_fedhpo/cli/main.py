@@ -29,6 +29,7 @@ from lightning_fedhpo.arguments import whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
+from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import (
     complete,
@@ -74,7 +75,7 @@ PARTS = {"data/partition", "space/client", "space/server"}
 
 
 def train(cfg: DictConfig) -> dict[str, Any]:
-    """Run a configuration and return its summary, as in ``summary.json``.
+    """Run a configuration and return its summary, as in ``summary.json``; with ``explain`` only what would be run.
 
     Args:
         cfg: As ``conf/config.yaml`` composes it. The run's files go to its ``folder``.
@@ -98,19 +99,20 @@ def train(cfg: DictConfig) -> dict[str, Any]:
 
 def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
     began, folder, first = time.monotonic(), path_of("folder", cfg.folder), processes.is_first()
-    if cfg.resume:
+    if cfg.resume and not cfg.explain:
         if (done := finished(folder)) is not None:
             if first:
                 print(f"finished before: {folder}")
             return done
         cfg = from_newest(cfg, build.checkpoint_folder(cfg, folder))
     cfg = build.from_file(cfg)
-    if first:
+    if first and not cfg.explain:
         begin(cfg, folder)
     with WrongSettings(readable) as wrong:
         checkpoint, count = wrong.attempt(existing, cfg.ckpt_path), wrong.attempt(threads_of, cfg.threads)
         seed = wrong.attempt(whole, "seed", cfg.seed, 0, MOST_SEED) or 0
-        wrong.attempt(switch, "report", cfg.report)
+        for name in ("report", "explain"):
+            wrong.attempt(switch, name, cfg[name])
         if wrong.errors:  # others take these two, and are to be looked at for themselves
             cfg = cast(DictConfig, OmegaConf.merge(cfg, {"seed": seed, "threads": count}))
 
@@ -129,10 +131,18 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
             wrong.attempt(check_clients, clients, data.sizes("test"), "evaluate.clients")
             if (trainer := made("trainer", logger=False)) is not None:
                 wrong.attempt(check_trainer, trainer, fed.monitor)
+    options = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
+    if cfg.explain:
+        callbacks = [one for one in callbacks if not isinstance(one, InterruptCheckpoint)]
+        with threads(count):
+            trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=bool(cfg.logger), **options)
+            explanation = fed.explain(model, data, trainer=trainer)
+        if first:
+            print(explanation)
+        return {"score": None, "explanation": explanation.to_dict()}
     loggers, summary = build.loggers(cfg), None
     try:
         with threads(count), private.children_run(worker.command(folder / CONFIG)):
-            options = {} if cfg.checkpoint is not None else {"enable_checkpointing": False}
             trainer = build.build(cfg, "trainer", callbacks=callbacks, logger=loggers, **options)
             if (reason := private.refused_launcher(trainer.strategy)) is not None:  # before processes are started
                 raise MisconfigurationException(reason)
@@ -183,7 +193,7 @@ def settings_of(cfg: DictConfig) -> dict[str, Any]:
 def mark_failed(cfg: DictConfig, error: Exception) -> None:
     """Write into the folder of a run that has begun and is not finished why it failed."""
     folder = Path(str(cfg.folder))
-    if processes.is_first() and (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
+    if processes.is_first() and not cfg.explain and (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
         write_failure(folder, error)
 
 

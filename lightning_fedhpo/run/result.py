@@ -78,10 +78,10 @@ class Result:
     seconds: float
 
     def __repr__(self) -> str:
-        return result_text.text(self)
+        return result_text.text("Result", result_text.described(self))
 
     def _repr_html_(self) -> str:
-        return result_text.html(self)
+        return result_text.html(result_text.described(self))
 
     def to_pandas(self) -> dict[str, DataFrame]:
         """Return ``{"history": ..., "jobs": ..., "arms": ...}`` as pandas' DataFrames.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -73,16 +73,22 @@ def meaning(result: Result) -> str:
     return f", of clients' models after their own training (the global model {known})"
 
 
-def text(result: Result) -> str:
-    """Return a few lines."""
-    return "\n".join(["Result", *(f"  {word:<9}{line}" for word, line in described(result))])
+def text(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return a line for each word.
+
+    >>> print(text("Result", [("best", "arm 0 of 2"), ("spent", "3 rounds")]))
+    Result
+      best     arm 0 of 2
+      spent    3 rounds
+    """
+    return "\n".join([title, *(f"  {word:<9}{line}" for word, line in rows)])
 
 
-def html(result: Result) -> str:
+def html(rows: Iterable[tuple[str, str]]) -> str:
     """Return a small table for notebooks."""
     cell = '<td style="text-align: left">{}</td>'
-    rows = (f"<tr>{cell.format(escape(word))}{cell.format(escape(line))}</tr>" for word, line in described(result))
-    return f"<table>{''.join(rows)}</table>"
+    lines = (f"<tr>{cell.format(escape(word))}{cell.format(escape(line))}</tr>" for word, line in rows)
+    return f"<table>{''.join(lines)}</table>"
 
 
 @rank_zero_only

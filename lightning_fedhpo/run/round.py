@@ -67,9 +67,10 @@ class Round:
             if arm.index not in self._state.records.rows:  # else a checkpoint from inside the round had it done already
                 arm.discard()
                 self._waiting[arm.index] = []
-                self.jobs += self._jobs_of(arm)
+                self.jobs += self.jobs_of(arm)
 
-    def _jobs_of(self, arm: Arm) -> list[Job]:
+    def jobs_of(self, arm: Arm) -> list[Job]:
+        """Return the round's jobs of an arm."""
         options, tuner, number = self._parts.options, self._parts.tuner_of(arm), self.context.round
         cohort = [client for client in self._cohort_of(arm) for _ in range(tuner.repeats)]
         suggestions = tuner.suggest(arm, cohort, self.context)

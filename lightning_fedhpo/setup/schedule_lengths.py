@@ -45,16 +45,9 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
                 "optimises by hand and steps its own: leave `schedules` out, or take automatic optimization."
             )
         return None
-    epochs, batches = longest(parts, tuning)
-    for config in configs:
-        steps = epochs
-        if config.interval == "step" and not by_rounds:
-            steps *= math.ceil(batches / trainer.accumulate_grad_batches)
-        if config.interval == "epoch" or not by_rounds:
-            steps //= config.frequency
-        for name, length in _lengths(config.scheduler):
-            if 0 <= steps < length:
-                rank_zero_warn(_too_long(name, length, steps, by_rounds))
+    for name, length, steps in against_steps(parts, tuning):
+        if 0 <= steps < length:
+            rank_zero_warn(_too_long(name, length, steps, by_rounds))
     if not by_rounds:
         return None
     if not configs:
@@ -65,7 +58,21 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
     for config in configs:
         if config.reduce_on_plateau:
             _check_plateau(config, options.monitor, options.mode)
-    return private.RoundSchedulers(trainer, module, epochs)
+    return private.RoundSchedulers(trainer, module, longest(parts, tuning)[0])
+
+
+def against_steps(parts: RunParts, tuning: TuningPlan) -> Iterator[tuple[str, int, int]]:
+    """Yield each schedule's name, how many steps it needs, and how many there are at most; -1 where nobody knows."""
+    trainer, by_rounds = parts.trainer, parts.options.schedules == "rounds"
+    epochs, batches = longest(parts, tuning)
+    for config in trainer.lr_scheduler_configs:
+        steps = epochs
+        if config.interval == "step" and not by_rounds:
+            steps *= math.ceil(batches / trainer.accumulate_grad_batches)
+        if config.interval == "epoch" or not by_rounds:
+            steps //= config.frequency
+        for name, length in _lengths(config.scheduler):
+            yield name, length, steps
 
 
 def _lengths(scheduler: Any) -> Iterator[tuple[str, int]]:

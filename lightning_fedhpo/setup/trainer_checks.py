@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback
@@ -38,7 +38,15 @@ def check_trainer(trainer: AnyTrainer, monitor: str | None) -> None:
     Raises:
         MisconfigurationException: With every reason there is, not only the first.
     """
-    reasons = [*_settings(trainer, monitor), *_callbacks(trainer)]
+    _refuse([*_strategy(trainer.strategy), *_settings(trainer, monitor), *_callbacks(trainer)])
+
+
+def check_strategy(trainer: AnyTrainer) -> None:
+    """Refuse a strategy that a federated run cannot honour."""
+    _refuse([*_strategy(trainer.strategy)])
+
+
+def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
         raise MisconfigurationException("this Trainer does not fit a federated run:\n- " + "\n- ".join(reasons))
 
@@ -78,7 +86,6 @@ def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
 
 
 def _settings(trainer: AnyTrainer, monitor: str | None) -> Iterator[str]:
-    yield from _strategy(trainer.strategy)
     for name in ("max_epochs", "min_epochs"):
         if (rounds := getattr(trainer, name)) is not None and not is_whole(rounds):
             yield f"{name}={rounds!r}: it is a number of rounds."

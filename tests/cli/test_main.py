@@ -270,3 +270,22 @@ def test_what_was_found_trains_a_plain_run(tmp_path: Path) -> None:
     assert settings.search is None and settings.tuner.client == {}
     code, said = call(*small([*typed, "tuner.client.lr=0.1"]))
     assert code == 1 and "Fixed takes values or a file that has all of them" in said
+
+
+def test_explain_trains_nothing_and_leaves_no_files_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "sweep"
+    run = ["explain=true", *SEARCHED, f"hydra.sweep.dir={folder}", "seed=0,1"]
+    assert call("-m", *small(run), "logger=csv") == (None, "")
+    said = capsys.readouterr().out
+    assert said.count("FedEx in SuccessiveHalving with FedAvg: 3 of 8 clients a round") == 2
+    assert said.count("3 for 3 rounds, then 1 for 3 rounds") == 2 and "36 client updates" in said
+    assert "fedhpo-compare" not in said
+    left = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert left <= {"multirun.yaml", "config.yaml", "hydra.yaml", "overrides.yaml", "fedhpo.log"}
+    assert not (folder / "0" / "config.yaml").exists()
+    code, told = call(*small(["explain=true", "fed.cohort=9", "data.clients=8"]), f"hydra.run.dir={tmp_path / 'one'}")
+    assert code == 1 and "fedhpo: `cohort` is 9, but the federation has 8 clients" in told
+    code, told = call(*small(["explain=perhaps"]), f"hydra.run.dir={tmp_path / 'two'}")
+    assert code == 1 and "explain" in told

@@ -1,0 +1,215 @@
+"""The costs of a run before it begins: its own rounds are planned, one after another, and nobody trains.
+
+Cohorts, configurations and the number of arms are those of the run. Two things are not known yet: which arms survive,
+and what the tuner will learn. So every arm that may have survived is planned, and every client gets the cheapest and
+the dearest values there are, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_fedhpo.arms.arm import Arm
+from lightning_fedhpo.client.local_run import LOCAL_EPOCHS
+from lightning_fedhpo.client.training import Done
+from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
+from lightning_fedhpo.executors.vectorized.lane_plan import Work
+from lightning_fedhpo.run.evaluation import due
+from lightning_fedhpo.run.ledger import Ledger
+from lightning_fedhpo.run.population import Population
+from lightning_fedhpo.run.records import Records
+from lightning_fedhpo.run.round import Round
+from lightning_fedhpo.run.state import RunState
+from lightning_fedhpo.setup.session import Session
+from lightning_fedhpo.types import ClientResult, Config, Job
+
+CASES = ("low", "expected", "high")
+COUNTS = ("rounds", "client_updates", "local_steps", "examples", "evaluations", "bytes_up", "bytes_down")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PlannedArm:
+    """An arm's part of a planned round: its jobs as they are drawn, and what they cost in each of :data:`CASES`.
+
+    Attributes:
+        counts: The ledger's :data:`COUNTS`, an array of (case, count).
+        alone: The same of the jobs that run one after another.
+        pieces: What the jobs take of lanes, all and the longest: an array of (case, 2).
+    """
+
+    jobs: Sequence[Job]
+    counts: Floats
+    alone: Floats
+    pieces: Floats
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A round: how many arms live, all those that may be among them, and whether a test follows.
+
+    ``groups`` are of arms that have started together: how many of them live, and all of them.
+    """
+
+    live: int
+    retrains: bool
+    groups: Sequence[tuple[int, Sequence[PlannedArm]]]
+    tested: bool
+
+    @cached_property
+    def counts(self) -> Floats:
+        """The round's :data:`COUNTS`, an array of (case, count)."""
+        return self._sum([[arm.counts for arm in arms] for _, arms in self.groups])
+
+    @cached_property
+    def alone(self) -> Floats:
+        """The same of the jobs that run one after another."""
+        return self._sum([[arm.alone for arm in arms] for _, arms in self.groups])
+
+    def ticks(self, lanes: int) -> Floats:
+        """Return how long so many lanes take for the other jobs, in pieces, for each of :data:`CASES`."""
+        evenly = self._sum([[arm.pieces[:, :1] for arm in arms] for _, arms in self.groups])[:, 0] / lanes
+        longest = [_longest(live, np.stack([arm.pieces[:, 1] for arm in arms])) for live, arms in self.groups]
+        found: Floats = np.max([evenly, *longest], axis=0)
+        return found
+
+    def _sum(self, of_groups: Sequence[Sequence[Floats]]) -> Floats:
+        costs = [_of_group(live, arms) for (live, _), arms in zip(self.groups, of_groups, strict=True)]
+        found: Floats = np.sum(costs, axis=0)
+        return found
+
+
+def _of_group(live: int, costs: Sequence[Floats]) -> Floats:
+    """Return what so many of these arms cost: at least, expected, at most."""
+    low, expected, high = np.sort(np.stack(costs), axis=0).transpose(1, 0, 2)
+    mean = expected.sum(0) * (live / len(costs))
+    return np.stack([low[:live].sum(0), mean, high[len(costs) - live :].sum(0)])
+
+
+def _longest(live: int, pieces: Floats) -> Floats:
+    """Return the longest of so many arms: at least, expected, at most."""
+    ranked = np.sort(pieces, axis=0)
+    middle = -(-live * len(pieces) // (live + 1)) - 1
+    return np.array([ranked[live - 1, 0], ranked[middle, 1], ranked[-1, 2]])
+
+
+def fresh_state(session: Session) -> RunState:
+    """Return the state of a prepared run before its first round."""
+    parts, options = session.parts, session.parts.options
+    state = RunState(Population(options.algorithm, options.sign, keeps_start=False), Records(options))
+    state.arms.begin_from(session.bench.state)
+    parts.tuner.reset()
+    state.arms.start(parts.search.first, parts.tuner, options.seed)
+    return state
+
+
+class Planner:
+    """Plans the rounds of a prepared run."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._parts, self._bench = session, session.parts, session.bench
+        names = ("epochs", LOCAL_EPOCHS, "batch_size")
+        values = {name: session.tuning.values(name) for name in names}
+        self.tuned = {name: several for name, several in values.items() if len(set(several)) > 1}
+        self._known: dict[Any, tuple[Floats, int]] = {}
+        self._scale = np.ones(len(COUNTS))
+        self._bytes = session.bench.untrained_arm().nbytes
+        executor = session.executor
+        lanes = executor.batched if isinstance(executor, VectorizedExecutor) else None
+        self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.limit)
+
+    def rounds(self, limit: int) -> Iterator[PlannedRound]:
+        """Yield the rounds of the run, not more than the Trainer allows."""
+        parts, at = self._parts, self._parts.options.evaluate_at
+        state = fresh_state(self._session)
+        together: defaultdict[int, list[Arm]] = defaultdict(list)
+        spent = 0
+        for number in range(limit):
+            if parts.finished(state.arms):
+                break
+            round = Round(number, parts, state, self._session.executor)
+            known = sum(map(len, together.values()))
+            round.begin()
+            together[number] += list(state.arms)[known:]
+            jobs = {index: list(of_arm) for index, of_arm in groupby(round.jobs, key=lambda job: job.arm)}
+            groups = []
+            for arms in together.values():
+                if live := sum(arm.live for arm in arms):
+                    maybe = arms if live < len(arms) else [arm for arm in arms if arm.live]
+                    planned = [jobs.get(arm.index, []) if arm.live else round.jobs_of(arm) for arm in maybe]
+                    groups.append((live, [self.plan(own) for own in planned]))
+                    for arm in arms:
+                        arm.rounds += 1
+                        arm.discard()
+            took_part = state.arms.live
+            for arm in took_part:
+                arm.scores.append(np.inf)  # nobody knows better: a search that learns from scores draws at random
+            retrains, spent = bool(state.arms.retrained), spent + len(took_part)
+            if not retrains:
+                for arm in parts.search.end(state.arms, round.context):
+                    arm.eliminated_at = arm.rounds
+            yield PlannedRound(len(took_part), retrains, groups, due(at, spent - len(took_part), spent))
+
+    def plan(self, jobs: Sequence[Job]) -> PlannedArm:
+        """Return what an arm's jobs cost."""
+        counts, alone = np.zeros((2, len(CASES), len(COUNTS)))
+        pieces = np.zeros((len(CASES), 2))
+        for case in range(len(CASES)):
+            for job in jobs:
+                row, own = self._row(job, case)
+                counts[case] += row
+                alone[case] += 0 if own else row
+                pieces[case] = pieces[case, 0] + own, max(pieces[case, 1], own)
+        counts[:, 0] = 1
+        return PlannedArm(jobs, counts * self._scale, alone * self._scale, pieces)
+
+    def measured(self, results: Sequence[ClientResult]) -> None:
+        """Take the counts of real jobs: an algorithm may train more, or more often, than its settings say."""
+        done = [result for result in results if result.error is None]
+        planned = np.sum([self._row(result.job, 1)[0] for result in done], axis=0)
+        for name in ("local_steps", "examples", "evaluations"):
+            place, real = COUNTS.index(name), sum(getattr(result, name) for result in done)
+            if name == "evaluations":
+                real += self._parts.tuner.models_received * sum(result.val_examples for result in done)
+            self._scale[place] = real / planned[place] if done and planned[place] else 1.0
+
+    def _row(self, job: Job, case: int) -> tuple[Floats, int]:
+        config = self._config(job.config, case)
+        batch_size = int(config.get("batch_size", self._bench.binding.settings.batch_size))
+        key = job.client, self._parts.epochs(replace(job, config=config)), batch_size, job.lost
+        if key not in self._known:
+            self._known[key] = self._costs(replace(job, config=config), *key[1:3])
+        return self._known[key]
+
+    def _config(self, config: Config, case: int) -> Config:
+        if case == 1 or not self.tuned:
+            return config
+        cheap, dear = (min, max) if case == 0 else (max, min)
+        own = {**vars(self._bench.binding.settings), **self._parts.algorithm.client, **config}
+        ends = {name: (dear if name == "batch_size" else cheap)(own[name], *self.tuned[name]) for name in self.tuned}
+        return {**config, **ends}
+
+    def _costs(self, job: Job, epochs: int, batch_size: int) -> tuple[Floats, int]:
+        """Return what the ledger counts of a job, and the pieces that it takes of lanes."""
+        parts, bench = self._parts, self._bench
+        examples = int(parts.data.sizes("train")[job.client])
+        batches = parts.batches(examples, batch_size)
+        seen = min(examples, batches * batch_size)
+        score: Mapping[str, float] = {} if parts.monitor is None else {parts.monitor: 0.0}
+        scored = score if len(bench.data.rows(job.client, "val")) else {}
+        done = Done(epochs * batches, epochs * seen, 0)
+        result = bench.result(job, {}, done, (), {}, scored if parts.needs_before else {}, scored)
+        ledger = Ledger()
+        ledger.add([result], self._bytes, parts.tuner.models_received)
+        in_lanes = self._width and (self._limit is None or min(batch_size, examples) < self._limit)
+        work = Work(np.arange(examples), batch_size, epochs, batches, 0)
+        counts = np.array([getattr(ledger, name) for name in COUNTS], dtype=float)
+        return counts, work.ticks(self._width) if in_lanes else 0
