@@ -7,6 +7,7 @@ third of the time on large models, and a multiple of it on stacked tensors.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,25 @@ def give_back() -> None:
     """Return unused pages to the system, where the allocator was told to keep them."""
     if keep_memory():
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def free_memory(device: torch.device) -> float:
+    """Return how many bytes of a device's memory are free; no bound for the CPU's, or where torch does not tell.
+
+    >>> free_memory(torch.device("cpu"))
+    inf
+    """
+    return _memory(device)[0]
+
+
+def whole_memory(device: torch.device) -> float:
+    """Return how many bytes a device has in all; no bound for the CPU, or where torch does not tell."""
+    return _memory(device)[1]
+
+
+def _memory(device: torch.device) -> tuple[float, float]:
+    tell = getattr(getattr(torch, device.type, None), "mem_get_info", None)  # of CUDA, XPU, and devices from outside
+    return (math.inf, math.inf) if tell is None else tell(device)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from lightning_fedhpo._lightning.one_process import of_one_process as of_one_pro
 from lightning_fedhpo._lightning.schedulers import LocalSchedulers as LocalSchedulers
 from lightning_fedhpo._lightning.schedulers import RoundSchedulers as RoundSchedulers
 from lightning_fedhpo._lightning.steps import batch_transfer as batch_transfer
+from lightning_fedhpo._lightning.steps import changes_batches as changes_batches
 from lightning_fedhpo._lightning.steps import detached as detached
 from lightning_fedhpo._lightning.steps import evaluating as evaluating
 from lightning_fedhpo._lightning.steps import evaluation_limit as evaluation_limit

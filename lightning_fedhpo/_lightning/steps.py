@@ -117,19 +117,16 @@ def evaluating(trainer: AnyTrainer, stage: str) -> Iterator[None]:
         yield
 
 
-def batch_transfer(
-    trainer: AnyTrainer, module: LightningModule, data: LightningDataModule | LightningModule
-) -> Callable[[Any], Any] | None:
-    """Return what moves a batch to where the module is, or None where it is there already.
-
-    ``data`` is who may have hooks for batches beside the module.
-    """
+def changes_batches(trainer: AnyTrainer, module: LightningModule, data: LightningDataModule | LightningModule) -> bool:
+    """Whether a hook of module or data, or the Trainer's precision, changes batches on their way to the module."""
     hooks = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-    precision = trainer.precision_plugin
     overridden = any(is_overridden(hook, owner) for hook in hooks for owner in (module, data))
-    converts = type(precision).convert_input is not Precision.convert_input
-    if not overridden and not converts and trainer.strategy.root_device.type == "cpu":
-        return None
+    return overridden or type(trainer.precision_plugin).convert_input is not Precision.convert_input
+
+
+def batch_transfer(trainer: AnyTrainer, module: LightningModule) -> Callable[[Any], Any]:
+    """Return what moves a batch to where the module is, by Lightning's hooks."""
+    precision = trainer.precision_plugin
 
     def transfer(batch: Any) -> Any:
         batch = precision.convert_input(batch)

@@ -22,6 +22,7 @@ from lightning_fedhpo.client.batch_count import batches_of
 from lightning_fedhpo.client.fast_sgd import step_of
 from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.data.images import channels_inside
+from lightning_fedhpo.data.placement import Placement
 
 if TYPE_CHECKING:
     from lightning_fedhpo.data.examples import Examples
@@ -66,6 +67,8 @@ class LocalTraining:
         channels_inside: Whether batches of images have channels innermost.
         lightning_features: Names what a step has beside loss, backward and optimizer, and only Lightning's loop does;
             with nothing it is ``bare``.
+        changes_batches: Whether a hook changes batches on their way to the module.
+        placement: Where data are, if not on the CPU and no hook changes batches.
     """
 
     def __init__(
@@ -83,7 +86,11 @@ class LocalTraining:
         self.channels_inside = False
         self._sums_rates = sums_rates
         self._hooks = private.ModuleHooks(trainer, module)
-        self._transfer = private.batch_transfer(trainer, module, data)
+        self.changes_batches = private.changes_batches(trainer, module, data)
+        device = trainer.strategy.root_device
+        self.placement = None if self.changes_batches or device.type == "cpu" else Placement(device)
+        moves = self.changes_batches or self.placement is not None
+        self._transfer = private.batch_transfer(trainer, module) if moves else None
         self._modules = list(module.modules())
         self._custom_eval = any(_overrides_mode(child) for child in self._modules)
         self.lightning_features = private.features_needing_lightning_loop(trainer, module)
@@ -93,17 +100,18 @@ class LocalTraining:
         local = schedules and module.automatic_optimization
         self._schedulers = private.LocalSchedulers(trainer, module) if local else None
 
-    @property
-    def transfers(self) -> bool:
-        """Whether batches pass a hook or go to another device."""
-        return self._transfer is not None
+    def _ready(self, examples: Examples) -> tuple[Examples, Callable[[Any], Any] | None]:
+        """Return examples on the module's device if they can be there, and what is left to do with their batches."""
+        placed = None if self.placement is None else examples.on(self.placement)
+        return (examples, self._transfer) if placed is None else (placed, None)
 
     def slices(self, examples: Examples) -> Iterator[Slice]:
         """Yield all of a client's examples in turn, in batches as validation has them, with their sizes."""
+        examples, transfer = self._ready(examples)
         for start in range(0, len(examples), self.evaluation_batch_size):
             end = min(start + self.evaluation_batch_size, len(examples))
             batch = examples.slice(start, end)
-            yield batch if self._transfer is None else self._transfer(batch), end - start
+            yield batch if transfer is None else transfer(batch), end - start
 
     @property
     def watches_validation(self) -> bool:
@@ -130,7 +138,8 @@ class LocalTraining:
         validation. ``around`` is called in place of every step, ``after_epoch`` with the number of every epoch that
         has ended.
         """
-        trainer, hooks, transfer = self.trainer, self._hooks, self._transfer
+        trainer, hooks = self.trainer, self._hooks
+        examples, transfer = self._ready(examples)
         recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
         step = self._step if around is None else partial(around, self._step)
         length = len(examples)
@@ -214,7 +223,8 @@ class LocalTraining:
 
         ``recorder`` collects it in place of :attr:`recorder`.
         """
-        hooks, recorder, transfer = self._hooks, recorder or self.recorder, self._transfer
+        hooks, recorder = self._hooks, recorder or self.recorder
+        examples, transfer = self._ready(examples)
         size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)
         step = self._evaluation_steps.get(stage)

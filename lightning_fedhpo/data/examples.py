@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lightning_fedhpo.data.columns import Columns
+from lightning_fedhpo.data.placement import Placement
 
 _GATHERED_AT_ONCE = 1 << 22
 """Bytes of batches that are gathered together: what stays in a processor's cache until it is used."""
@@ -47,6 +48,10 @@ class Examples(ABC):
     def part(self, start: int, stop: int) -> Examples:
         """Return the examples of consecutive positions."""
 
+    def on(self, placement: Placement) -> Examples | None:
+        """Return the same examples, whose batches come on a device; None where they come as they are stored."""
+        return None
+
     @abstractmethod
     def fetch(self, rows: Tensor) -> Any:
         """Return the collated batch of these rows of the data set, copied: a step may write into it."""
@@ -68,16 +73,21 @@ class Examples(ABC):
 class TensorExamples(Examples):
     """Examples that are rows of tensors."""
 
-    __slots__ = ("_columns", "_own")
+    __slots__ = ("_columns", "_device", "_own")
 
-    def __init__(self, columns: Columns, rows: Tensor) -> None:
+    def __init__(self, columns: Columns, rows: Tensor, device: torch.device | None = None) -> None:
         self.rows = rows
         self._columns = columns
+        self._device = device
         self._own: list[Tensor] | None = None
 
     def part(self, start: int, stop: int) -> TensorExamples:
         """Return the examples of consecutive positions."""
-        return TensorExamples(self._columns, self.rows[start:stop])
+        return TensorExamples(self._columns, self.rows[start:stop], self._device)
+
+    def on(self, placement: Placement) -> TensorExamples:
+        """Return the same examples, whose batches come on a device."""
+        return TensorExamples(placement.placed(self._columns) or self._columns, self.rows, placement.device)
 
     def fetch(self, rows: Tensor) -> Any:
         """Return a batch of copied rows."""
@@ -89,7 +99,7 @@ class TensorExamples(Examples):
         if not all(one % _ALIGNED == 0 for one in sizes):  # sums over numbers that begin elsewhere round otherwise
             if self._own is None:
                 self._own = self._gathered(self.rows)
-            for positions in torch.split(order, size)[:count]:
+            for positions in torch.split(order if self._device is None else order.to(self._device), size)[:count]:
                 yield self._collated([select(t, positions) for t in self._own])
             return
         rows = self.rows.index_select(0, order[: size * count])
@@ -100,7 +110,8 @@ class TensorExamples(Examples):
                 yield self._collated(list(batch))
 
     def _gathered(self, rows: Tensor) -> list[Tensor]:
-        return [select(t, rows) for t in self._columns.tensors]
+        found = [select(t, rows) for t in self._columns.tensors]
+        return found if self._device is None else [t.to(self._device) for t in found]
 
     def _collated(self, batch: list[Tensor]) -> Any:
         return batch if self._columns.keys is None else dict(zip(self._columns.keys, batch, strict=True))

@@ -134,7 +134,7 @@ def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
     }
     device = weights[0].device  # data go to the module's once
     tensors = {stage: [one.to(device) for one in held.tensors] if held else [] for stage, held in columns.items()}
-    if not local.transfers:  # else a step gets other batches
+    if not local.changes_batches:  # else a step gets other batches
         reasons += _reasons_of_steps(bench, steps, tensors, trusts_user)
     if update is None or reasons:
         raise CannotBatchError("; ".join(dict.fromkeys(reasons)))
@@ -165,7 +165,8 @@ def _reasons_of_steps(
     trusts_user: bool,
 ) -> list[str]:
     """Return the reasons against running side by side that steps on one example show."""
-    weights, values = bench.state.weights, original_values(bench.binding)
+    weights = bench.state.weights
+    values = original_values(bench.binding, weights[0].device)
     checks: list[Callable[[], object]] = []
     if columns["training"] and bench.local.bare and not bench.state.buffers:  # else conditions have said so
         checks.append(partial(scout_step, steps["training"], "training", columns["training"], values))

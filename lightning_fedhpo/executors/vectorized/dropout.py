@@ -111,9 +111,9 @@ class BatchDropout(HashedDropout):
     It ``fits`` where every dropout was given one part of the known shape for each example.
     """
 
-    def __init__(self, key: int, examples: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, key: int, examples: Sequence[tuple[int, ...]], device: torch.device) -> None:
         super().__init__()
-        self._key, self._examples, self.fits = torch.tensor(key), examples, True
+        self._key, self._examples, self.fits = torch.tensor(key, device=device), examples, True
 
     def _mask(self, func: Callable[..., Any], p: Any) -> Tensor | None:
         shape = self.shapes[-1]
@@ -124,7 +124,7 @@ class BatchDropout(HashedDropout):
         if not dims:
             self.fits = False
             return None
-        salts = salts_of(self._key, torch.tensor(step), torch.arange(count))
+        salts = salts_of(self._key, torch.tensor(step), torch.arange(count, device=self._key.device))
         return torch.cat([keep_mask(salt, layer, _mask_shape(func, one), p) for salt in salts], dims[0])
 
 

@@ -21,7 +21,7 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     watchers = private.watchers_of_jobs(trainer)
     splits = ["train", *(["val"] if bench.monitor is not None else [])]
     algorithm, binding = bench.algorithm, bench.binding
-    device, own_training = trainer.strategy.root_device, algorithm.overrides_local_training
+    own_training = algorithm.overrides_local_training
     found = {
         f"{type(algorithm).__name__} does more around local training than add to gradients": own_training,
         f"a training step is no plain one: {', '.join(local.lightning_features)}": not local.bare,
@@ -34,8 +34,7 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
         f"training moves the buffers {', '.join(state.names[1][:3])}": bool(state.buffers),
         f"{', '.join(state.names[2][:3])} never leave the client": bool(state.personal),
         "the data set is not made of tensors": any(data.columns(split) is None for split in splits),
-        f"the module is on {device}: jobs run side by side on the CPU only": device.type != "cpu",
-        "batches pass a hook on their way to the module": local.transfers and device.type == "cpu",
+        "batches pass a hook on their way to the module": local.changes_batches,
         "weights are not all dense real numbers of one device": len({w.device for w in state.weights}) > 1
         or any(not w.is_floating_point() or w.layout is not torch.strided for w in state.weights),
         "torch cannot batch its recurrent layers": any(isinstance(layer, nn.RNNBase) for layer in module.modules()),
@@ -60,10 +59,10 @@ def own_values(binding: Binding) -> dict[str, Assign]:
     return {name: target.assign for name, target in binding.of_module.items() if target.assign}
 
 
-def original_values(binding: Binding) -> dict[str, Tensor]:
+def original_values(binding: Binding, device: torch.device) -> dict[str, Tensor]:
     """Return the numbers that the module's author has set for its own hyperparameters."""
     values = {name: binding.original(name) for name in own_values(binding)}
-    return {name: torch.tensor(float(value)) for name, value in values.items() if _is_number(value)}
+    return {name: torch.tensor(float(value), device=device) for name, value in values.items() if _is_number(value)}
 
 
 def _is_number(value: object) -> bool:

@@ -85,7 +85,7 @@ def _alone(batched: BatchedJobs, end: ClientResult, arm: Arm, context: RoundCont
         seeding.preserved(),
         bench.rewound(),
         bench.briefly(),
-        BatchDropout(job_key(context, job), batched.programs.dropouts) as dropout,
+        BatchDropout(job_key(context, job), batched.programs.dropouts, bench.state.weights[0].device) as dropout,
     ):
         result = bench.run_job(job, arm, context)
         weights = [weight.detach().clone() for weight in result.weights]

@@ -105,7 +105,7 @@ def scout(batched: BatchedJobs, client: int) -> None:
     """Find out anew what the module's steps log, drop out and train."""
     bench, programs = batched.bench, batched.programs
     batched.forget()
-    values = original_values(bench.binding)
+    values = original_values(bench.binding, bench.state.weights[0].device)
     for stage in ("training", "validation") if bench.monitor is not None else ("training",):
         bench.clean()
         programs.scout(stage, values)

@@ -41,13 +41,13 @@ _OPTIONS = ("reduce_fx", "batch_size", "on_step", "on_epoch")
 
 
 class Capture:
-    """Takes what a step logs for a batch of ``size`` examples, in place of ``self.log``.
+    """Takes what a step logs for a batch of ``size`` examples, in place of ``self.log``; numbers are on one device.
 
     Names ``last_too`` are logged as the mean and as the value of the last batch.
     """
 
-    def __init__(self, stage: str, size: int, dtype: torch.dtype) -> None:
-        self._stage, self._size, self._dtype = stage, size, dtype
+    def __init__(self, stage: str, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._stage, self._size, self._dtype, self._device = stage, size, dtype, device
         self._logged: dict[str, list[Tensor]] = {}
         self.last_too: set[str] = set()
 
@@ -70,7 +70,7 @@ class Capture:
         if not isinstance(value, Tensor | Number) or (isinstance(value, Tensor) and value.numel() != 1):
             raise CannotBatchError(f"it logs {name!r}, which is no single number")
         number = value.detach().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))  # type: ignore[arg-type]  # a Number has a float
-        self._logged.setdefault(name, []).append(number.to(self._dtype))
+        self._logged.setdefault(name, []).append(number.to(self._device, self._dtype))
         stepwise = on_step if on_step is not None else self._stage == "training"
         overall = on_epoch if on_epoch is not None else self._stage != "training"
         if stepwise and overall:
@@ -120,10 +120,11 @@ class ExampleStep:
     def on_batch(self, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a batch's loss (zero in validation) and what was logged for it."""
         batch: Any = list(columns) if self._keys is None else dict(zip(self._keys, columns, strict=True))
-        capture = Capture(self._stage, len(columns[0]), self.dtype)
+        device = self.weights[0].device
+        capture = Capture(self._stage, len(columns[0]), self.dtype, device)
         with private.logging_into(self.module, capture.log), self._holding(weights):
             output = self._function(batch, 0)
-        loss = torch.zeros(())
+        loss = torch.zeros((), device=device)
         if self._stage == "training":
             found = private.loss_of(output)
             if found is None:

@@ -15,16 +15,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
+_CONVOLUTIONS = aten.convolution.default, aten.convolution_backward.default
 
 
 class GroupedChannelsLast(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Gives grouped two-dimensional convolutions images and weights with channels innermost."""
+    """Gives grouped two-dimensional convolutions of the CPU images and weights with channels innermost."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, a convolution on the other layout."""
-        if func is aten.convolution.default and args[0].dim() == 4 and args[8] > 1 and not args[6]:
+        there = func in _CONVOLUTIONS and args[0].is_cpu and args[0].dim() == 4
+        if there and func is aten.convolution.default and args[8] > 1 and not args[6]:
             args = (*map(_channels_last, args[:2]), *args[2:])
-        elif func is aten.convolution_backward.default and args[0].dim() == 4 and args[9] > 1 and not args[7]:
+        elif there and func is aten.convolution_backward.default and args[9] > 1 and not args[7]:
             args = (*map(_channels_last, args[:3]), *args[3:])
         return func(*args, **(kwargs or {}))
 

@@ -1,0 +1,38 @@
+"""Data on the device of a run's module: moved there once, if they fit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_fedhpo import machine
+from lightning_fedhpo.data.columns import Columns
+
+SHARE = 0.5
+"""The part of a device's free memory that a run's data may take."""
+
+
+class Placement:
+    """Keeps tensors on a device, as far as they fit into a share of its free memory.
+
+    >>> x = torch.arange(3.0)
+    >>> Placement(torch.device("cpu")).placed(Columns((x, x), keys=None)).tensors[1] is x
+    True
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._there: dict[int, tuple[Tensor, Tensor]] = {}  # with the original, which keeps its id
+
+    def placed(self, columns: Columns) -> Columns | None:
+        """Return columns on the device; None if they do not fit."""
+        new = {id(one): one for one in columns.tensors if id(one) not in self._there}
+        if sum(one.nbytes for one in new.values() if one.device != self.device) > self._room:
+            return None
+        self._there |= {key: (one, one.to(self.device)) for key, one in new.items()}
+        return Columns(tuple(self._there[id(one)][1] for one in columns.tensors), columns.keys, columns.rows)
+
+    @property
+    def _room(self) -> float:
+        taken = sum(mine.nbytes for given, mine in self._there.values() if mine is not given)
+        return SHARE * (machine.free_memory(self.device) + taken) - taken
