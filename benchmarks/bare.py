@@ -7,7 +7,6 @@ needed. It knows nothing of our package.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.device import now, used
 from benchmarks.workloads import COHORT, LR, MOMENTUM, Clients, Workload
 
 
@@ -46,14 +46,15 @@ Plan = Sequence[Sequence[BareJob]]
 
 def train(model: nn.Module, clients: Clients, plan: Plan) -> Trained:
     """Train every arm of a plan, each from the model's weights."""
+    model.to(used())
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, fused=True)
     group = optimizer.param_groups[0]
     parameters = list(model.parameters())
     initial = [parameter.detach().clone() for parameter in parameters]
     arms = {job.arm: initial for job in plan[0]}
     generator = torch.Generator()
-    x, y, train, val = clients
-    began = time.perf_counter()
+    x, y, train, val = clients.on(used())
+    began = now()
     for jobs in plan:
         sums = {arm: [torch.zeros_like(weight) for weight in initial] for arm in arms}
         totals = dict.fromkeys(arms, 0)
@@ -68,7 +69,7 @@ def train(model: nn.Module, clients: Clients, plan: Plan) -> Trained:
             generator.manual_seed(job.order)
             model.train()
             for _ in range(job.epochs):
-                order = torch.randperm(len(own), generator=generator)
+                order = torch.randperm(len(own), generator=generator).to(x.device)
                 for start in range(0, len(own), job.batch_size):
                     batch = order[start : start + job.batch_size]
                     loss = functional.cross_entropy(model(x_client[batch]), y_client[batch])
@@ -84,7 +85,7 @@ def train(model: nn.Module, clients: Clients, plan: Plan) -> Trained:
         for arm, total in totals.items():
             if total:
                 arms[arm] = [added / total for added in sums[arm]]
-    return Trained(time.perf_counter() - began, arms)
+    return Trained(now() - began, arms)
 
 
 def drawn(workload: Workload, clients: int, cohort: int = COHORT, rounds: int | None = None) -> Plan:

@@ -6,7 +6,6 @@ What users of the package run. Rates are of a run's early part, of its late part
 from __future__ import annotations
 
 import gc
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from lightning.pytorch import Callback
 from torch import nn
 
 from benchmarks.cases import BEST, EARLY, LATE, ONE_BY_ONE, PAPERS, PAPERS_SPACE, WHOLE
+from benchmarks.device import now, used
 from benchmarks.federated import Module, federation
 from benchmarks.networks import Encoder
 from benchmarks.ratios import row, threads
@@ -141,9 +141,7 @@ class Windows:
     choice: str
 
 
-def windows(
-    search: Search, data: FederatedData, executor: Any, clock: Callable[[], float] = time.perf_counter
-) -> Windows:
+def windows(search: Search, data: FederatedData, executor: Any, clock: Callable[[], float] = now) -> Windows:
     """Run a search by an executor, and return its rates.
 
     A round's rate is weighed by its updates, so 27 arms and one are told alike.
@@ -153,7 +151,7 @@ def windows(
     arms = [RandomSearch(PAPERS, budget=search.arms * rounds, max_rounds=rounds)] if search.arms > 1 else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = quiet_trainer(rounds, fed, marks, *arms, FedEx(PAPERS, epsilon=1.0))
+        trainer = quiet_trainer(rounds, fed, marks, *arms, FedEx(PAPERS, epsilon=1.0), accelerator=used())
         gc.collect()
         trainer.fit(Module(search.of.seeded()), datamodule=data)
     several, third = COHORT * search.arms, max(1, rounds // 3)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import re
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.device import now, used
 from benchmarks.federated import Module
 from benchmarks.workloads import COHORT, Workload
 from lightning_fedhpo import Algorithm, FederatedData, FederatedLoop, Fixed, RandomSearch, SearchSpace
@@ -28,14 +28,14 @@ class Clock(Fixed):
     def suggest(self, arm, cohort, context):  # type: ignore[no-untyped-def]  # as Fixed's
         """Note the beginning."""
         if not self.marks:
-            self.marks.append(time.perf_counter())
+            self.marks.append(now())
         return super().suggest(arm, cohort, context)
 
     def evolve(self, arms, context) -> None:  # type: ignore[no-untyped-def]  # as Tuner's
         """Note an end."""
         if self._watch is not None:
             self._watch(context.round + 1)
-        self.marks.append(time.perf_counter())
+        self.marks.append(now())
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ def federated(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         module = Module(workload.seeded(), logs=workload.logs)
-        run = quiet_trainer(rounds, fed, clock, *search, **trainer)
+        run = quiet_trainer(rounds, fed, clock, *search, **{"accelerator": used()} | trainer)
         gc.collect()  # or it falls into some round, and takes as long as hundreds of jobs
-        called = time.perf_counter()
+        called = now()
         run.fit(module, datamodule=data)
     taken = [end - start for start, end in zip(clock.marks, clock.marks[1:], strict=False)]
     texts = [str(warning.message) for warning in said]

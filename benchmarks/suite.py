@@ -4,10 +4,12 @@
     python -m benchmarks.suite --sections papers --workloads mlp   # a part of it
     python -m benchmarks.suite --sections own --with flower pfl    # beside Flower and pfl, installed on their own
     python -m benchmarks.suite --sections --page                   # nothing measured: docs/speed.md from the record
+    python -m benchmarks.suite --device cuda                       # papers' space and one setting for all, on a GPU
 
 It prints a table and writes benchmarks/results/speed.json, case by case. A section that is measured replaces the one
 of that name in the JSON file; the others stay, each with its own date, machine and commit. ``--page`` writes the tables
-into docs/speed.md, ``--record`` what the guard compares with.
+into docs/speed.md, ``--record`` what the guard compares with. Another device than the CPU has a
+JSON file of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import guard, processes, ratios, scaling, tables
+from benchmarks import device, guard, processes, ratios, scaling, tables
 from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, PAPERS_SPACE, SAME
 from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
@@ -34,6 +36,8 @@ DOCS = ROOT / "docs"
 SECTIONS = {"papers": PAPERS_SPACE, "same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
 ALL = list(dict.fromkeys((*SEARCHES, *WORKLOADS)))
 NAME = "speed.json"
+ON_DEVICES = ("papers", "same")
+"""Sections that make sense on another device than the CPU: the others are about processes and memory."""
 
 
 Keep = Callable[[dict[str, Any]], None]
@@ -113,14 +117,17 @@ def main(given: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if given is None else given
     arguments = parsed(given)
     quiet()
-    path = arguments.out / NAME
+    device.use(arguments.device)
+    on_cpu = arguments.device == "cpu"
+    path = arguments.out / (NAME if on_cpu else f"speed-{arguments.device}.json")
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if arguments.sections and hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > 0.5:
         print(f"other programs are at work (load {load:.1f}): ratios are noisy, rates are too low", flush=True)
+    place = {} if on_cpu else {"device": device.title()}
     for name in arguments.sections:
         print(SECTIONS[name], flush=True)
         about = {"command": command(given), "turns": turns_of(name, arguments.turns), "commit": commit()}
-        about["machine"] = machine()
+        about["machine"] = machine() | place
 
         def keep(found: dict[str, Any], name: str = name, about: dict[str, Any] = about) -> None:
             record[SECTIONS[name]] = {**about, **found}
@@ -140,7 +147,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def parsed(given: Sequence[str]) -> argparse.Namespace:
     """Return the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--sections", nargs="*", choices=SECTIONS, help="all by default")
     parser.add_argument("--workloads", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
     parser.add_argument(
@@ -153,7 +160,14 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="write the tables into docs/speed.md")
     parser.add_argument("--record", action="store_true", help="write benchmarks/recorded.json for the guard")
-    return parser.parse_args(given)
+    parser.add_argument("--device", type=device.known, default="cpu", help="cpu, cuda or mps")
+    arguments = parser.parse_args(given)
+    if arguments.sections is None:
+        arguments.sections = [name for name in SECTIONS if arguments.device == "cpu" or name in ON_DEVICES]
+    others = [name for name in arguments.sections if name not in ON_DEVICES]
+    if arguments.device != "cpu" and (others or arguments.page or arguments.record):
+        parser.error(f"{arguments.device} has the sections {', '.join(ON_DEVICES)}; docs and guard are a CPU's")
+    return arguments
 
 
 if __name__ == "__main__":

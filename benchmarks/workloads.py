@@ -27,6 +27,11 @@ class Clients(NamedTuple):
     train: list[Tensor]
     val: list[Tensor]
 
+    def on(self, device: str) -> Clients:
+        """Return the same on a device."""
+        train, val = ([one.to(device) for one in several] for several in (self.train, self.val))
+        return Clients(self.x.to(device), self.y.to(device), train, val)
+
 
 class CharLstm(nn.Module):
     """Embedding of 8, two layers of 256, the next of 80 characters."""

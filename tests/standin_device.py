@@ -29,8 +29,8 @@ class Backend:
     """What torch asks a device's module."""
 
     memory = 1 << 30
-    moved: list[str] = []
-    """What was moved to another device, by its operation."""
+    returned: list[str] = []
+    """The operations that brought something back to the CPU."""
 
     def __init__(self) -> None:
         always: dict[str, Any] = {"is_initialized": True, "is_available": True, "device_count": 1, "current_device": 0}
@@ -48,6 +48,7 @@ class There(Tensor):
     """A tensor of the device."""
 
     inner: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what comes back is no tensor of the device
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> There:
@@ -63,6 +64,12 @@ class There(Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def untyped_storage(self) -> Any:
+        return self.inner.untyped_storage()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.inner.__reduce_ex__(protocol)  # a checkpoint is read on the CPU in any case
+
     def __repr__(self, **_: Any) -> str:
         return f"{self.inner!r} on {NAME}"
 
@@ -74,19 +81,19 @@ def computed(func: Any, *args: Any, **kwargs: Any) -> Any:
     others = [one for one in given if not isinstance(one, There)]
     device = kwargs.get("device")
     there = bool(theirs) if device is None else torch.device(device).type == NAME
-    crosses = (func in _MOVES and others) or (device is not None and given and bool(theirs) != there)
-    if crosses or func is aten._local_scalar_dense.default:
-        Backend.moved.append(str(func))
-    elif theirs and any(one.dim() for one in others) and func not in _INDEXING:
+    moves = func in _MOVES or (device is not None and bool(theirs) != there)
+    leaves = theirs and (not isinstance(tree_leaves(args[0])[0], There) if func in _MOVES else moves and not there)
+    if leaves or func is aten._local_scalar_dense.default:
+        Backend.returned.append(str(func))
+    if not moves and theirs and any(one.dim() for one in others) and func not in _INDEXING:
         raise RuntimeError(f"tensors of two devices meet in {func}: {[(type(one), one.shape) for one in given]}")
     args, kwargs = tree_map(lambda one: one.inner if isinstance(one, There) else one, (args, kwargs))
     found = func(*args, **(kwargs if device is None else {**kwargs, "device": "cpu"}))
     if not there and not (func in _MOVES and theirs):
         return found
-    mine = {id(one) for one in others}
+    known = {id(one): one for one in others} | theirs  # what it has written to, and hands on
     return tree_map(
-        lambda one: (theirs.get(id(one)) or There(one)) if isinstance(one, Tensor) and id(one) not in mine else one,
-        found,
+        lambda one: one if not isinstance(one, Tensor) else known[id(one)] if id(one) in known else There(one), found
     )
 
 
@@ -101,13 +108,17 @@ def set_up() -> torch.device:
     _library.append(torch.library.Library("_", "IMPL"))
     _library[0].fallback(computed, "PrivateUse1")
     DEVICE = torch.device(NAME, 0)
-    made = torch.tensor
-
-    def tensor(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        return made(*args, **kwargs).to(device or "cpu").requires_grad_(requires_grad)
-
-    torch.tensor = tensor
+    for name in ("tensor", "as_tensor"):  # they know the devices that torch was built for
+        setattr(torch, name, _made_here(getattr(torch, name)))
     return DEVICE
+
+
+def _made_here(make: Any) -> Any:
+    def made(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        found = make(*args, **kwargs) if device is None else make(*args, **kwargs).to(device)
+        return found.requires_grad_() if requires_grad else found
+
+    return made
 
 
 class StandInAccelerator(Accelerator):

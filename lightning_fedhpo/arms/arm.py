@@ -120,7 +120,9 @@ class Arm:
 
     def kept(self, client: int | None, name: str) -> list[Tensor] | None:
         """Return the tensors that a client has kept under a name, None if there are none."""
-        return self.client_state[client].get(name) if client is not None and client in self.client_state else None
+        found = self.client_state[client].get(name) if client is not None and client in self.client_state else None
+        # Those from a file or a checkpoint are on the CPU.
+        return None if found is None else [tensor.to(self.weights[0].device) for tensor in found]
 
     def discard(self) -> None:
         """Discard the sums of the present round."""
@@ -219,7 +221,8 @@ class Arm:
         if self.buffers:
             torch._foreach_copy_(self.buffers, model["buffers"])
         self.optimizer.load_state_dict(copied(model["optimizer"]))
-        self.server_state = copied(model["server_state"])
+        device, kept = self.weights[0].device, copied(model["server_state"])
+        self.server_state = {name: [tensor.to(device) for tensor in tensors] for name, tensors in kept.items()}
 
     def become(self, other: Arm, server: Config, client: Config) -> None:
         """Become a copy of another arm, with hyperparameters of its own; its number and its count of rounds stay.

@@ -52,7 +52,7 @@ class Spill:
     def write(self, state: ClientState) -> str:
         """Write a state and return the file's name."""
         buffer = BytesIO()
-        torch.save(state, buffer)
+        torch.save({name: [tensor.cpu() for tensor in tensors] for name, tensors in state.items()}, buffer)
         name = (self.folder / f"{digest_of(buffer)}.pt").as_posix()
         target = self.root / name
         temporary = target.with_suffix(".tmp")

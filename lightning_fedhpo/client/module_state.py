@@ -179,4 +179,6 @@ def _is_in_layer(module: nn.Module, name: str, kind: str) -> bool:
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether weights are finite, by their norms: weights whose squares overflow have diverged as well."""
     norms: Sequence[Tensor] = torch._foreach_norm(list(tensors))
+    if tensors and not tensors[0].is_cpu:  # one number comes from the device, not one a tensor
+        return bool(torch.stack([norm.isfinite() for norm in norms]).all())
     return all([math.isfinite(norm.item()) for norm in norms])

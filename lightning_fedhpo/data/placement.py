@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from lightning_fedhpo import machine
 from lightning_fedhpo.data.columns import Columns
 
 SHARE = 0.5
-"""The part of a device's free memory that a run's data may take."""
+"""The part of a device's free memory that a run's data may take; what does not fit is moved as it is needed."""
 
 
 class Placement:
@@ -31,6 +33,11 @@ class Placement:
             return None
         self._there |= {key: (one, one.to(self.device)) for key, one in new.items()}
         return Columns(tuple(self._there[id(one)][1] for one in columns.tensors), columns.keys, columns.rows)
+
+    def room_for(self, tensors: Sequence[Tensor]) -> int:
+        """Return how many rows of tensors there is room for, in half of what is left."""
+        row = sum(one.nbytes // max(1, one.shape[0]) for one in {id(one): one for one in tensors}.values())
+        return int(self._room / 2 // max(1, row))
 
     @property
     def _room(self) -> float:

@@ -13,7 +13,7 @@ from lightning_fedhpo import machine
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor, Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
-from lightning_fedhpo.executors.settings import MEGABYTE, Sequential, Setting, Vectorized
+from lightning_fedhpo.executors.settings import Sequential, Setting, Vectorized
 from lightning_fedhpo.executors.step_costs import StepCost, StepCounter
 from lightning_fedhpo.executors.vectorized.builder import build_vectorized
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
@@ -49,6 +49,7 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
     """Return the executor of a run, with its number of threads, and say why."""
     asked = isinstance(setting, Vectorized)
     bench = sequential.bench
+    on_cpu = bench.state.weights[0].is_cpu
     step = operations(bench, plan.clients[0])
     executor: Executor = sequential
     say: Callable[[str], None] = rank_zero_info
@@ -64,12 +65,14 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             text = f"jobs of {type(bench.local.module).__name__} run one after another, not side by side: {error}"
             say = rank_zero_warn if asked else rank_zero_info
     for one in (sequential, executor):  # the first for a run that falls back
-        one.threads = setting.threads or (1 if _is_small(one, bench, step, plan) else None)
-        one.large_products = step.product * _examples(one, bench, plan) >= LARGE_PRODUCT and machine.takes_onednn()
+        one.threads = setting.threads or (1 if on_cpu and _is_small(one, bench, step, plan) else None)
+        large = on_cpu and step.product * _examples(one, bench, plan) >= LARGE_PRODUCT
+        one.large_products = large and machine.takes_onednn()
     count = executor.threads or plan.threads
     why = ", as asked for" if setting.threads else ", as steps are small" if executor.threads else ""
     text += "; large products by oneDNN" if executor.large_products else ""
-    executor.choice = f"{text}; on {count} thread{'s' if count > 1 else ''}{why}"
+    where = f"{count} thread{'s' if count > 1 else ''}{why}" if on_cpu else str(bench.state.weights[0].device)
+    executor.choice = f"{text}; on {where}"
     say(f"executor: {executor.choice}.")
     return executor
 
@@ -81,12 +84,15 @@ def _try_vectorized(
         raise CannotBatchError("that was found earlier in this run")
     asked = isinstance(setting, Vectorized)
     wished = setting if isinstance(setting, Vectorized) else Vectorized()
-    memory = wished.memory * MEGABYTE
+    device = sequential.bench.state.weights[0].device
+    memory = wished.bytes_on(device)
     if not asked and sequential.bench.algorithm.keeps_client_state:
         memory //= 2  # what a round's clients will keep waits in memory, too
     why_not_compiled = None
     if wished.compile is False:
         why_not_compiled = "as asked for"
+    elif wished.compile is None and device.type != "cpu":
+        why_not_compiled = f"only as asked for on {device.type}"
     elif wished.compile is None and compiler() is None:
         why_not_compiled = "there is no C++ compiler"
     elif asked:
@@ -124,6 +130,8 @@ def _reason_for_sequential(bench: Workbench, step: Operations, plan: Plan) -> st
     """Return why running side by side would not pay off; None if it may."""
     if plan.jobs < 2:
         return "a round has one job"
+    if not bench.state.weights[0].is_cpu:
+        return None  # costs of operations are a CPU's
     smallest = min(int(config.get("batch_size", bench.binding.settings.batch_size)) for config in plan.drawn)
     if step.cost.call < LEAST_CALLS * step.cost.of(smallest):
         return f"a step of a job has {step.all / 1e6:.0f} million operations, and is all arithmetic already"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import torch
+
+from lightning_fedhpo import machine
 from lightning_fedhpo.arguments import check_kinds, shown, whole
 
 MEGABYTE = 1 << 20
+DEVICE_SHARE = 0.25
+"""The part of a device's memory for the jobs that are computed together. Data may take a half, torch needs the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,22 +42,31 @@ class Vectorized(Threads):
 
     Args:
         threads: As for all settings.
-        compile: Whether ``torch.compile`` compiles the batched steps; None: where there is a C++ compiler. It costs
+        compile: Whether ``torch.compile`` compiles the batched steps; None: on a CPU with a C++ compiler. It costs
             some seconds, once on a machine. Convolutions of images are never compiled: they would be slower.
-        memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns.
+        memory: How many megabytes the jobs that are computed together may take; more jobs are computed in turns. None:
+            1024 on a CPU, a quarter of the memory of any other device.
 
     Example:
-        >>> Vectorized(compile=False).memory
+        >>> Vectorized(compile=False).bytes_on(torch.device("cpu")) // MEGABYTE
         1024
     """
 
     compile: bool | None = None
-    memory: int = 1024
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kinds(Vectorized, vars(self))
-        whole("memory", self.memory)
+        if self.memory is not None:
+            whole("memory", self.memory, why="None takes what the device has")
+
+    def bytes_on(self, device: torch.device) -> int:
+        """Return how many bytes jobs may take on a device; what is free there just now does not matter."""
+        if self.memory is not None:
+            return self.memory * MEGABYTE
+        memory = machine.whole_memory(device)
+        return 1024 * MEGABYTE if math.isinf(memory) else int(DEVICE_SHARE * memory)
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ def setting_of(executor: object) -> Setting:
     """Return the setting that a name stands for, or the one that was given.
 
     >>> setting_of("vectorized")
-    Vectorized(threads=None, compile=None, memory=1024)
+    Vectorized(threads=None, compile=None, memory=None)
     """
     if isinstance(executor, str) and executor in BY_NAME:
         return BY_NAME[executor]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,6 +32,23 @@ def as_before() -> Iterator[None]:
     torch.set_num_threads(threads)
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "message"),
+    [
+        (False, [], r"argument --device: torch \S+ sees no device 'cuda' on this machine$"),
+        (True, ["--sections", "own"], "cuda has the sections papers, same; docs and guard are a CPU's$"),
+        (True, ["--record"], "cuda has the sections"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(
+    there: bool, given: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    with pytest.raises(SystemExit):
+        suite.main(["--device", "cuda", *given])
+    assert re.search(message, capsys.readouterr().err.strip())
 
 
 TINY = [Case("logistic", cohort=2, rounds=1, executors=("sequential", "auto"))]

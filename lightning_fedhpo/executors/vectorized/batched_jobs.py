@@ -5,11 +5,12 @@ The sequential executor trains single jobs in client/training.py.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.training import Done
 from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
-from lightning_fedhpo.executors.vectorized.lane_plan import LanePlan, Work, lay_out_validation, plan_lanes
+from lightning_fedhpo.executors.vectorized.lane_plan import Ints, LanePlan, Work, lay_out_validation, plan_lanes
+from lightning_fedhpo.executors.vectorized.lane_results import finite_rows, logged_means, of_job, read, score_means
 from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
 from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
@@ -32,6 +34,8 @@ from lightning_fedhpo.types import ClientResult, Job, RoundContext, StackedModel
 EVALUATED_AT_ONCE = 64
 """So many of a client's validation examples are scored in one step at most."""
 
+SPLITS = {"training": "train", "validation": "val"}
+"""The data of each stage."""
 Snapshot = tuple[list[Tensor], dict[str, float]]
 """A job's weights, and what it has logged, after the first steps."""
 
@@ -45,6 +49,14 @@ class PlannedJobs:
     settings: Sequence[JobSettings]
     plan: LanePlan
     context: RoundContext
+
+
+class ValidationInputs(NamedTuple):
+    """What jobs are scored by, on the device: rows and weights of (step, job, example), and the module's values."""
+
+    examples: Tensor
+    shares: Tensor
+    own: Tensor
 
 
 class BatchedJobs:
@@ -66,6 +78,20 @@ class BatchedJobs:
         """How many jobs are planned together: their models fit into memory beside the lanes."""
         lanes = self.programs.lanes
         return max(lanes, (self.memory - lanes * self.lane_bytes(self.programs.width)) // self.model_bytes)
+
+    def waves(self, jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+        """Cut jobs into waves of about one length, whose models and examples fit into memory."""
+        most, sizes = -(-len(jobs) // -(-len(jobs) // self.at_once)), self.bench.data.sizes
+        bounds = [(sizes(split), self.programs.data[stage].room or math.inf) for stage, split in SPLITS.items()]
+        start, taken = 0, [0] * len(bounds)
+        for place, job in enumerate(jobs):
+            more = [int(several[job.client]) for several, _ in bounds]
+            full = any(had + one > room for had, one, (_, room) in zip(taken, more, bounds, strict=True))
+            if full or place - start == most:
+                yield jobs[start:place]
+                start, taken = place, [0] * len(bounds)
+            taken = [had + one for had, one in zip(taken, more, strict=True)]
+        yield jobs[start:]
 
     def lane_bytes(self, width: int) -> int:
         """Return how many bytes a lane takes."""
@@ -103,11 +129,13 @@ class BatchedJobs:
         """Return the operations of a tick of this shape."""
         self.shape(lanes, width)
         setting = self._setting(job, arm)
-        held, work = Lanes(self.bench.state.weights, self.programs, self._dtype), self._work(job, setting, context)
+        held, rows = Lanes(self.bench.state.weights, self.programs, self._dtype), self._owned("training", [job])
+        work = self._work(job, setting, context, rows[0])
         planned = PlannedJobs([job], {job.arm: arm}, [setting], self._planned([work]), context)
         held.begin([0], planned.jobs, planned.arms, self.bench.algorithm)
-        *numbers, rows, shares = next(self._by_tick(planned))
-        return self.programs.traced([*held.tensors, *numbers, *self.programs.columns["training"], rows, shares])
+        *numbers, examples, shares = next(self._by_tick(planned))
+        data = self.programs.data["training"].tensors
+        return self.programs.traced([*held.tensors, *numbers, *data, examples, shares])
 
     @torch.no_grad()
     def run(
@@ -124,28 +152,33 @@ class BatchedJobs:
         """
         bench, lr = self.bench, list(self.programs.update.options).index("lr")
         sums_rates = bench.algorithm.needs_lr_sums
-        scored = bench.monitor is not None
         settings = [self._setting(job, arms[job.arm]) for job in jobs]
-        work = [self._work(job, setting, context) for job, setting in zip(jobs, settings, strict=True)]
+        owned = self._owned("training", jobs)
+        work = [self._work(*one, context, rows) for *one, rows in zip(jobs, settings, owned, strict=True)]
         lanes = Lanes(bench.state.weights, self.programs, self._dtype)
         plan = self._planned(work)
         rows = self._rows_for(plan, lanes)
-        before: dict[str, list[float]] = {}
-        if scored and context.needs_before:
+        validation = self._validation_of(jobs, settings) if bench.monitor is not None else None
+        sums: list[Tensor] = []
+        if validation is not None and context.needs_before:
             rows.load(range(len(jobs)), (arms[job.arm].weights for job in jobs))
-            before = self._scores(rows, settings, jobs)
+            sums += self._scores(rows, validation)
         snapshots = self._train(lanes, rows, PlannedJobs(jobs, arms, settings, plan, context), watched)
-        logged = self._logged(rows, [one.epochs * one.used for one in work])
-        after = self._scores(rows, settings, jobs) if scored else {}
-        finite, stack = self._finite(rows), rows.tensors[: self._count]
+        sums += self._scores(rows, validation) if validation is not None else []
+        columns = read([*sums, *rows.tensors[self._count :], finite_rows(rows.tensors)], len(jobs), self._dtype)
+        counts = [self._scored(job) for job in jobs]
+        before = score_means(self.programs, columns, counts) if validation is not None and context.needs_before else {}
+        after = score_means(self.programs, columns, counts) if validation is not None else {}
+        logged = logged_means(self.programs, columns, [one.epochs * one.used for one in work])
+        finite, stack = next(columns), rows.tensors[: self._count]
         results = []
         for place, (job, one, setting) in enumerate(zip(jobs, work, settings, strict=True)):
             rates = [one.steps * options[lr] for options in setting.options] if sums_rates else ()
             done = Done(one.steps, one.epochs * one.used, 0, rates)
-            scores = (_of_job(before, place), _of_job(after, place)) if self._scored(job) else ({}, {})
+            scores = (of_job(before, place), of_job(after, place)) if counts[place] else ({}, {})
             model = StackedModel(stack, place)
-            found = bench.result(job, setting.used, done, model, _of_job(logged, place), *scores)
-            results.append(replace(found, finite=False) if found.finite and not finite[place] else found)
+            found = bench.result(job, setting.used, done, model, of_job(logged, place), *scores)
+            results.append(found if finite[place] else replace(found, finite=False))
             if early is not None and place in snapshots:
                 weights, figures = snapshots[place]
                 early[place] = replace(results[place], weights=weights, train=figures)
@@ -167,16 +200,17 @@ class BatchedJobs:
         first = {place: (plan.job == place) & plan.closes & (plan.steps <= STEPS_COMPARED) for place in watched}
         for place, steps in first.items():
             looks[int(np.flatnonzero(steps.any(1)).max(initial=-1))].append(place)
-        snapshots, columns = {}, programs.columns["training"]
+        snapshots, data = {}, programs.data["training"].tensors
         for tick, (*numbers, examples, shares) in enumerate(self._by_tick(planned)):
             if tick in begins:
                 places = begins[tick]
                 lanes.begin(plan.lane[places].tolist(), [jobs[place] for place in places], arms, algorithm)
-            programs.run("training", [*lanes.tensors, *numbers, *columns, examples, shares])
+            programs.run("training", [*lanes.tensors, *numbers, *data, examples, shares])
             for place in looks.get(tick, ()):
                 mine = Rows([tensor[None].clone() for tensor in lanes.outcome.of(int(plan.lane[place]))])
-                figures = self._logged(mine, [float(plan.sizes[first[place]].sum())])
-                snapshots[place] = mine.of(0)[: self._count], _of_job(figures, 0)
+                columns = read(mine.tensors[self._count :], 1, self._dtype)
+                figures = logged_means(programs, columns, [float(plan.sizes[first[place]].sum())])
+                snapshots[place] = mine.of(0)[: self._count], of_job(figures, 0)
             if rows is not lanes.outcome and tick in ends:
                 rows.load(ends[tick], (lanes.outcome.of(lane) for lane in plan.lane[ends[tick]].tolist()))
         return snapshots
@@ -203,48 +237,31 @@ class BatchedJobs:
     def _count(self) -> int:
         return len(self.programs.groups)
 
-    def _logged(self, rows: Rows, examples: Sequence[float]) -> dict[str, list[float]]:
-        """Return what the first rows have logged."""
-        names, found = self.programs.logs["training"], dict[str, list[float]]()
-        if not names:
-            return found
-        totals, several = np.array(examples, dtype=np.float64), len(examples)
-        columns = torch.stack([tensor[:several] for tensor in rows.tensors[self._count :]]).cpu().double().numpy()
-        latest = dict(zip(self.programs.last_too, columns[len(names) :], strict=True))
-        for name, column in zip(names, columns, strict=False):
-            found[name] = (column / totals).tolist()
-            if name in latest:
-                found |= {f"{name}_epoch": found[name], f"{name}_step": latest[name].tolist()}
-        return found
-
-    def _scores(self, rows: Rows, settings: Sequence[JobSettings], jobs: Sequence[Job]) -> dict[str, list[float]]:
-        """Return the means of what validation logs, nan for who has no validation examples."""
+    def _validation_of(self, jobs: Sequence[Job], settings: Sequence[JobSettings]) -> ValidationInputs | None:
+        """Return what jobs are scored by, if any has validation examples."""
         counts = [self._scored(job) for job in jobs]
         if not any(counts):
-            return {}
-        programs, names, lanes = self.programs, self.programs.logs["validation"], self.programs.lanes
-        owned = [self.bench.data.rows(job.client, "val")[:n] for job, n in zip(jobs, counts, strict=True)]
+            return None
+        lanes, own_names = self.programs.lanes, self.programs.own
+        owned = [rows[:n] for rows, n in zip(self._owned("validation", jobs), counts, strict=True)]
         total = -(-len(jobs) // lanes) * lanes
         examples, shares = (
             torch.from_numpy(array).to(self._device) for array in lay_out_validation(owned, self._val_width, total)
         )
-        own = np.zeros((len(programs.own), total))
+        own = np.zeros((len(own_names), total))
         own[:, : len(jobs)] = np.array([setting.own for setting in settings]).T.reshape(-1, len(jobs))
-        numbers = torch.from_numpy(own).to(self._device, self._dtype)
-        sums = torch.zeros(len(names), total, dtype=self._dtype, device=self._device)
+        return ValidationInputs(examples, shares, torch.from_numpy(own).to(self._device, self._dtype))
+
+    def _scores(self, rows: Rows, given: ValidationInputs) -> list[Tensor]:
+        """Return sums of what validation logs, a tensor a name."""
+        programs, lanes, total = self.programs, self.programs.lanes, given.examples.shape[1]
+        sums = torch.zeros(len(programs.logs["validation"]), total, dtype=self._dtype, device=self._device)
         for start in range(0, total, lanes):
             part = slice(start, start + lanes)
-            fixed = [*(tensor[part] for tensor in rows.tensors[: self._count]), *sums[:, part], *numbers[:, part]]
-            for mine, weighs in zip(examples[:, part], shares[:, part], strict=True):
-                programs.run("validation", [*fixed, *programs.columns["validation"], mine, weighs])
-        with np.errstate(invalid="ignore"):
-            means = sums[:, : len(jobs)].cpu().double().numpy() / np.array(counts, dtype=np.float64)
-        return dict(zip(names, means.tolist(), strict=True))
-
-    @staticmethod
-    def _finite(rows: Rows) -> list[bool]:
-        norms = [torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1) for tensor in rows.tensors]
-        return torch.stack(norms).sum(0).isfinite().tolist()
+            fixed = [*(tensor[part] for tensor in rows.tensors[: self._count]), *sums[:, part], *given.own[:, part]]
+            for mine, weighs in zip(given.examples[:, part], given.shares[:, part], strict=True):
+                programs.run("validation", [*fixed, *programs.data["validation"].tensors, mine, weighs])
+        return list(sums)
 
     def _planned(self, work: Sequence[Work]) -> LanePlan:
         dtype = str(self._dtype).removeprefix("torch.")
@@ -253,8 +270,12 @@ class BatchedJobs:
     def _setting(self, job: Job, arm: Arm) -> JobSettings:
         return self._settings(tuple(self.bench.binding.in_round(job.config, arm).items()))
 
-    def _work(self, job: Job, setting: JobSettings, context: RoundContext) -> Work:
-        owned = self.bench.data.rows(job.client, "train")
+    def _owned(self, stage: str, jobs: Sequence[Job]) -> list[Ints]:
+        """Have jobs' examples at hand, and return where."""
+        data = self.bench.data
+        return self.programs.data[stage].take([data.rows(job.client, SPLITS[stage]) for job in jobs])
+
+    def _work(self, job: Job, setting: JobSettings, context: RoundContext, owned: Ints) -> Work:
         batches = self.bench.limits.batches(len(owned), setting.batch_size)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
         return Work(owned, setting.batch_size, setting.epochs, batches, draw)
@@ -274,7 +295,3 @@ def _places_by(ticks: NDArray[Any]) -> dict[int, list[int]]:
     for place, tick in enumerate(ticks.tolist()):
         found[tick].append(place)
     return found
-
-
-def _of_job(values: Mapping[str, Sequence[float]], place: int) -> dict[str, float]:
-    return {name: column[place] for name, column in values.items()}

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from torch import Tensor
 from torch.fx import Graph
 
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.data.columns import Columns
 from lightning_fedhpo.executors.base import Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.step_costs import COMPILING, StepCost, traced_cost
 from lightning_fedhpo.executors.vectorized.added_gradient import AddedGradient
-from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
+from lightning_fedhpo.executors.vectorized.batched_jobs import SPLITS, BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
 from lightning_fedhpo.executors.vectorized.equivalence import LATER, compare
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor, scout
@@ -26,6 +26,7 @@ from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape, choose_s
 from lightning_fedhpo.executors.vectorized.optimizers import read_options
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep
 from lightning_fedhpo.executors.vectorized.programs import Programs, first_line, scout_step
+from lightning_fedhpo.executors.vectorized.wave_data import WaveData
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 COUNTED_LANES, COUNTED_WIDTHS = 2, (2, 6)
@@ -78,10 +79,13 @@ def _compare_first_steps(
     batched: BatchedJobs, jobs: Sequence[Job], arm: Arm, context: RoundContext, slack: float
 ) -> None:
     """Train an arm's jobs for a few steps with both executors; raise if the results differ."""
-    early: dict[int, ClientResult] = {}
-    with batched.bench.briefly():
-        final = batched.run(jobs, {0: arm}, context, range(len(jobs)), early)
-    if not compare(batched, early, final, {0: arm}, context, slack):
+    found = False
+    for wave in batched.waves(jobs):
+        early: dict[int, ClientResult] = {}
+        with batched.bench.briefly():
+            final = batched.run(wave, {0: arm}, context, range(len(wave)), early)
+        found |= compare(batched, early, final, {0: arm}, context, slack)
+    if not found:
         raise CannotBatchError("none of the clients that it was tried on came to an end, one after another")
 
 
@@ -94,7 +98,8 @@ def _shape(
     trusts_user: bool,
 ) -> tuple[LaneShape, str]:
     """Return the run's shape, and why not to compile."""
-    if not why_not_compiled and convolves_images(graphs[0]):
+    at_once = not batched.bench.state.weights[0].is_cpu
+    if not why_not_compiled and not at_once and convolves_images(graphs[0]):
         why_not_compiled = "convolutions of images are slower then"
     sizes, defaults = batched.bench.data.sizes("train"), batched.bench.binding.settings
     own = {"batch_size": defaults.batch_size, "epochs": defaults.epochs}
@@ -108,7 +113,7 @@ def _shape(
 
     def shape(compiled: bool) -> LaneShape:
         tick = traced_cost(graphs[0], graphs[1], COUNTED_LANES, COUNTED_WIDTHS, compiled)
-        return choose_shape(drawn, alone, tick, most, widest, trusts_user)
+        return choose_shape(drawn, alone, tick, most, widest, all_in_lanes=trusts_user or at_once, at_once=at_once)
 
     plain = shape(compiled=False)
     if why_not_compiled:
@@ -132,12 +137,11 @@ def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
         stage: ExampleStep(local.module, stage, weights, held.keys if held else None, own)
         for stage, held in columns.items()
     }
-    device = weights[0].device  # data go to the module's once
-    tensors = {stage: [one.to(device) for one in held.tensors] if held else [] for stage, held in columns.items()}
     if not local.changes_batches:  # else a step gets other batches
-        reasons += _reasons_of_steps(bench, steps, tensors, trusts_user)
+        reasons += _reasons_of_steps(bench, steps, columns, trusts_user)
     if update is None or reasons:
         raise CannotBatchError("; ".join(dict.fromkeys(reasons)))
+    placed = {stage: WaveData(columns[stage], data.sizes(split), local.placement) for stage, split in SPLITS.items()}
     groups = local.trainer.optimizers[0].param_groups
     place = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
     general = {group_of(name)[0] for name in binding.names} - own.keys()
@@ -154,17 +158,18 @@ def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
         varying=[varying for _ in groups],
         own=list(own),
         added_gradient=added,
-        columns=tensors,
+        data=placed,
     )
 
 
 def _reasons_of_steps(
     bench: Workbench,
     steps: Mapping[str, ExampleStep],
-    columns: Mapping[str, Sequence[Tensor]],
+    held: Mapping[str, Columns | None],
     trusts_user: bool,
 ) -> list[str]:
     """Return the reasons against running side by side that steps on one example show."""
+    columns = {stage: one.tensors if one else () for stage, one in held.items()}
     weights = bench.state.weights
     values = original_values(bench.binding, weights[0].device)
     checks: list[Callable[[], object]] = []

@@ -46,17 +46,14 @@ class VectorizedExecutor(Executor):
         seeding.seed_user_code(seeding.key(context.seed, seeding.USER, context.round))  # what callbacks draw from
         fingerprint = fingerprint_of(self.bench)
         self._stale, self._fingerprint = self._stale or fingerprint != self._fingerprint, fingerprint
-        waves = -(-len(jobs) // self.batched.at_once)
-        each = -(-len(jobs) // waves)
         together = bool(self.vectorized_matches) and not self._trainable_set_changed()
-        for start in range(0, len(jobs), each):
-            wave = jobs[start : start + each]
+        for number, wave in enumerate(self.batched.waves(jobs)):
             results: dict[int, ClientResult] = {}
             if together:
                 try:
                     places = [place for place, job in enumerate(wave) if self.batched.runs_in_lanes(job, arms[job.arm])]
                     several = [wave[place] for place in places]
-                    done = self._run_wave(several, arms, context, first=start == 0) if several else []
+                    done = self._run_wave(several, arms, context, first=number == 0) if several else []
                     results = dict(zip(places, done, strict=True))
                 except Exception as error:
                     # A step that cannot be batched any more; or one client's examples, and the next round may do.

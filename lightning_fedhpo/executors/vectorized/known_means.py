@@ -99,7 +99,7 @@ class LossTracker(TorchFunctionMode):
 @torch.no_grad()
 def check_known_mean(step: ExampleStep, weights: Sequence[Tensor], columns: Sequence[Tensor]) -> None:
     """Raise unless a training step's loss ends in a known mean."""
-    batch = [column[:EXAMPLES].clone() for column in columns]
+    batch = [column[:EXAMPLES].to(weights[0].device, copy=True) for column in columns]
     with ExitStack() as stack:
         stack.enter_context(pure_step_guard(step.module, "training"))
         tracker = stack.enter_context(LossTracker(batch, columns))

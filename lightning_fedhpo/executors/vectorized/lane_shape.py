@@ -82,15 +82,23 @@ def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: in
 
 
 def choose_shape(
-    jobs: DrawnJobs, alone: StepCost, tick: StepCost, most: Callable[[int], int], widest: int | None, all_in_lanes: bool
+    jobs: DrawnJobs,
+    alone: StepCost,
+    tick: StepCost,
+    most: Callable[[int], int],
+    widest: int | None,
+    *,
+    all_in_lanes: bool = False,
+    at_once: bool = False,
 ) -> LaneShape:
     """Return the shape that costs least, with a limit of zero where all jobs had better run alone.
 
     A step costs ``alone``, a tick of lanes ``tick``. ``most`` returns how many lanes of a width fit into memory. Where
-    all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves none to run alone.
+    all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves none to run alone. A device that
+    computes lanes ``at_once`` takes as long for all of them as for one.
 
     >>> jobs = draw_jobs(np.array([64]), [(8, 1), (64, 1)], jobs=8)
-    >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), StepCost(90.0, 0.0, 4.0), lambda width: 99, None, False)
+    >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), StepCost(90.0, 0.0, 4.0), lambda width: 99, None)
     >>> shape.width, shape.limit
     (8, 64)
     """
@@ -105,7 +113,7 @@ def choose_shape(
             ticks = np.where(inside, jobs.ticks(width), 0)
             for lanes in _numbers(min(several, most(width))):
                 longest = np.maximum(np.ceil(ticks.sum(1) / lanes), ticks.max(1))
-                share = float((longest.sum() * tick.of(width, lanes) + rest) / single.sum())
+                share = float((longest.sum() * tick.of(width, 1 if at_once else lanes) + rest) / single.sum())
                 if share < found.share:
                     found = LaneShape(lanes, width, limit, share)
     return found

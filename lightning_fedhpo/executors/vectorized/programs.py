@@ -28,6 +28,7 @@ from lightning_fedhpo.executors.vectorized.graph.vmap_shims import VmapShims
 from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition, Update
 from lightning_fedhpo.executors.vectorized.per_example import CannotBatchError, ExampleStep, pure_step_guard
 from lightning_fedhpo.executors.vectorized.tick_inputs import TickInputs
+from lightning_fedhpo.executors.vectorized.wave_data import WaveData
 
 
 def first_line(error: BaseException) -> str:
@@ -55,7 +56,8 @@ def scout_step(
     dropout = HashedDropout()
     try:
         with torch.no_grad(), pure_step_guard(step.module, stage), step.with_values(values), dropout, VmapShims():
-            trace(one, [*step.weights, *(column[0].clone() for column in columns)], handed=step.weights)
+            example = [column[0].to(step.weights[0].device, copy=True) for column in columns]
+            trace(one, [*step.weights, *example], handed=step.weights)
     except CannotBatchError:
         raise
     except Exception as error:
@@ -71,7 +73,7 @@ def scout_step(
 class Programs:
     """Traces a module's steps once, for so many ``lanes`` and pieces of one ``width``, and keeps the programs.
 
-    ``steps`` and ``columns`` are by stage. ``all_groups`` has each weight's parameter group, None if it is in none.
+    ``steps`` and ``data`` are by stage. ``all_groups`` has each weight's parameter group, None if it is in none.
     Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own. ``whole`` says whether
     every batch is one piece.
     """
@@ -83,7 +85,7 @@ class Programs:
     varying: Sequence[Sequence[str]]
     own: Sequence[str]
     added_gradient: AddedGradient | None
-    columns: Mapping[str, Sequence[Tensor]]
+    data: Mapping[str, WaveData]
     compiles: bool = False
     lanes: int = 2
     width: int = 2
@@ -137,7 +139,7 @@ class Programs:
 
     def scout(self, stage: str, values: Mapping[str, Tensor]) -> None:
         """Find out what a step logs and whether it drops out."""
-        self.logs[stage], dropout = scout_step(self.steps[stage], stage, self.columns[stage], values)
+        self.logs[stage], dropout = scout_step(self.steps[stage], stage, self.data[stage].whole, values)
         if stage == "training":
             self.last_too, self.has_dropout = sorted(self.steps[stage].last_too), dropout.met
             self.dropouts = dropout.shapes
@@ -170,10 +172,11 @@ class Programs:
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
         function = self._training if stage == "training" else self._validation
-        end = len(inputs) - 2  # there stand the columns, which are the same tensors at every step
-        held = range(end - len(self.columns[stage]), end)
+        end, data = len(inputs) - 2, self.data[stage]  # there stand the columns, which hold the same rows at every step
+        held = dict(enumerate(data.whole, end - len(data.whole)))
+        given = [tensor if place in held else tensor.clone() for place, tensor in enumerate(inputs)]
         with self._guard(stage), torch.no_grad():
-            return trace(function, [tensor.clone() for tensor in inputs], held, self.steps[stage].weights)
+            return trace(function, given, held, self.steps[stage].weights)
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """Compute one tick in place; the inputs are those of :class:`.TickInputs`, in its order."""
@@ -213,7 +216,7 @@ class Programs:
             opens=take(1)[0],
             sizes=take(1)[0],
             dropout=take(3 if self.has_dropout else 0),
-            columns=take(len(self.columns["training"])),
+            columns=take(len(self.data["training"].tensors)),
             rows=take(1)[0],
             shares=take(1)[0],
         )
@@ -249,7 +252,7 @@ class Programs:
         """One batch; the inputs in order: weights, sums, the module's hyperparameters, columns, rows, shares."""
         step, take = self.steps["validation"], _taker(inputs)
         weights, sums, own = take(len(self.groups)), take(len(self.logs["validation"])), take(len(self.own))
-        columns = take(len(self.columns["validation"]))
+        columns = take(len(self.data["validation"].tensors))
         rows, shares = take(2)
         gathered = [_gather(column, rows) for column in columns]
 

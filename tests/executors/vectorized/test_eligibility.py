@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lightning_fedhpo import Choice, FederatedData, Float, Natural, RandomSearch, SearchSpace
-from lightning_fedhpo.client.training import LocalTraining
-from lightning_fedhpo.executors.vectorized.eligibility import conditions
 from lightning_fedhpo.testing import toy_tensors
-from tests.executors.toys import PLAIN, Net, executor_of, is_vectorized, loss, run
+from tests.executors.toys import PLAIN, Net, is_vectorized, loss, run
 
 
 class ReadsRound(Net):
@@ -136,10 +134,3 @@ def test_all_reasons_are_named_at_once_and_in_words() -> None:
         "its validation_step does not run on a single example: Needs at least two samples to calculate r2 score "
         "(ValueError)",
     ]
-
-
-def test_on_another_device_the_reason_is_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = run("sequential", Net())
-    monkeypatch.setattr(type(fed.session.parts.trainer.strategy), "root_device", torch.device("cuda:0"))
-    monkeypatch.setattr(LocalTraining, "transfers", True)
-    assert conditions(executor_of(fed).bench)[1] == ["the module is on cuda:0: jobs run side by side on the CPU only"]

@@ -33,7 +33,7 @@ def both(case: str, other: Vectorized) -> FederatedLoop:
 
 def shaped(monkeypatch: pytest.MonkeyPatch, lanes: int, width: int, limit: int | None = None) -> None:
     """Have lanes of this shape, whatever pays."""
-    monkeypatch.setattr(builder, "choose_shape", lambda *_: LaneShape(lanes, width, limit, share=0.5))
+    monkeypatch.setattr(builder, "choose_shape", lambda *_, **__: LaneShape(lanes, width, limit, share=0.5))
 
 
 @pytest.mark.parametrize("case", CASES)

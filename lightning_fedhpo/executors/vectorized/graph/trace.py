@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,12 +34,15 @@ _LOOPED = re.compile(r"performance drop .* batching rule for (\w+::\w+)")
 
 
 def trace(
-    function: Callable[..., Any], inputs: Sequence[Tensor], held: Sequence[int] = (), handed: Sequence[Tensor] = ()
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    held: Mapping[int, Tensor] | None = None,
+    handed: Sequence[Tensor] = (),
 ) -> GraphModule:
     """Return a function's operations for inputs of these shapes. The function runs on the inputs and may change them.
 
-    Inputs at the places ``held`` are these very tensors at every call. Inputs stand in for the tensors ``handed``: the
-    function must not reach these in another way.
+    At every call, the inputs at the places ``held`` have rows of these tensors, and no others. Inputs stand in for the
+    tensors ``handed``: the function must not reach these in another way.
 
     >>> graph = trace(lambda x: [x * 1 + torch.ones(2).sum()], [torch.zeros(2)])
     >>> graph(torch.zeros(2))[0].tolist(), len([n for n in graph.graph.nodes if n.op == "call_function"])
@@ -58,7 +61,7 @@ def trace(
             "there they are not each client's"
         )
     places = list(graph.find_nodes(op="placeholder"))
-    remove_identities(graph, {places[place]: inputs[place] for place in held})
+    remove_identities(graph, {places[place]: tensor for place, tensor in (held or {}).items()})
     drop_same_views(graph)
     merge_duplicates(graph)
     graph.eliminate_dead_code()
@@ -69,12 +72,17 @@ def trace(
 def compiled(module: GraphModule, inputs: Sequence[Tensor]) -> Program:
     """Return the operations as one compiled program for inputs of these shapes; it runs once on the inputs here.
 
-    The graph goes to torch's compiler as it is. It has no Python in it that ``torch.compile`` would have to guard, and
-    guards cost more at every call than a small model's step.
+    On a CPU, the graph goes to torch's compiler as it is. It has no Python in it that ``torch.compile`` would have to
+    guard, and guards cost more at every call than a small model's step. Elsewhere ``torch.compile`` may make
+    CUDA graphs of it, which save the calls: this has not been run on a GPU.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about its own parts
-        program: Program = torch._inductor.compile(module, list(inputs))
+        program: Program
+        if inputs[0].is_cpu:
+            program = torch._inductor.compile(module, list(inputs))
+        else:
+            program = torch.compile(module, fullgraph=True, dynamic=False, mode="reduce-overhead")
         program(*inputs)
     return program
 

@@ -12,7 +12,7 @@ from lightning_fedhpo.executors.vectorized.graph.fx_ops import name_of
 
 
 def traced(function, inputs, held=()):
-    found = trace.trace(function, [one.clone() for one in inputs], held)
+    found = trace.trace(function, [one.clone() for one in inputs], {place: inputs[place] for place in held})
     found.graph.lint()
     return found
 

@@ -1,0 +1,153 @@
+"""Runs on a device that is not the CPU. test_standin_device.py starts these tests, in a process of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Natural, Scaffold
+from lightning_fedhpo import testing as contracts
+from lightning_fedhpo.executors import Auto, Sequential, Vectorized
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
+from lightning_fedhpo.executors.vectorized.wave_data import WaveData
+from lightning_fedhpo.testing import contract_runs, quiet_trainer, toy_tensors, uneven_data
+from tests import standin_device as standin
+from tests.executors.toys import PLAIN, Net, clients, is_vectorized
+from tests.executors.vectorized.zoo import CASES
+
+EXECUTORS = {"sequential": Sequential(), "vectorized": PLAIN}
+SUBJECTS: dict[str, Callable[[], Any]] = {
+    "Scaffold": Scaffold,
+    "FedEx": partial(contracts.toy_instance, FedEx),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> None:
+    """Not when the module is imported: who looks for examples in docstrings imports it, too."""
+    standin.set_up()
+
+
+executors = pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)
+IN_LANES = ("logs of all kinds", "attributes", "pictures")
+
+
+def fitted(trainer: Any, executor: Any, case: str = "fedex", data: Any = None) -> FederatedLoop:
+    """Fit a case of the zoo by a kind of Trainer."""
+    module, callbacks, options = CASES[case]()
+    rounds, data = options.pop("rounds", 1), options.pop("data", data)
+    fed = FederatedLoop(**({"cohort": 4, "executor": executor} | options))
+    trainer(rounds, fed, *callbacks).fit(module, datamodule=data or clients())
+    return fed
+
+
+there = partial(fitted, standin.trainer_there)
+
+
+def agree(there: FederatedLoop, here: FederatedLoop) -> None:
+    """Check that a run on the device is the one on the CPU: it computes there, so only the order of sums may differ."""
+    for arm, twin in zip(there.arms, here.arms, strict=True):
+        assert all(weight.device == standin.DEVICE for weight in arm.weights)
+        for mine, theirs in zip(arm.weights, twin.weights, strict=True):
+            torch.testing.assert_close(mine.detach().cpu(), theirs.detach().cpu(), rtol=1e-6, atol=1e-6)
+    assert there.result.ledger == here.result.ledger
+    for row, twin in zip(there.result.jobs, here.result.jobs, strict=True):
+        assert {name: (one, twin[name]) for name, one in row.items() if not contract_runs.near(one, twin[name])} == {}
+
+
+BOTH = ("fedex", "carried by arms")
+
+
+@pytest.mark.parametrize(
+    ("executor", "case"),
+    [*((one, case) for one in EXECUTORS for case in BOTH), *(("vectorized", case) for case in IN_LANES)],
+)
+def test_the_same_as_on_the_cpu(case: str, executor: str) -> None:
+    fed = there(EXECUTORS[executor], case)
+    agree(fed, fitted(quiet_trainer, EXECUTORS[executor], case))
+    assert is_vectorized(fed) is (executor == "vectorized") and fed.choice.endswith(f"; on {standin.DEVICE}")
+
+
+@pytest.mark.parametrize(
+    ("subject", "way"), [("FedEx", "sequential"), ("Scaffold", "sequential"), ("Scaffold", "vectorized")]
+)
+def test_a_resumed_run_is_the_whole_run(subject: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = EXECUTORS[way]
+    here = contract_runs.run(SUBJECTS[subject], executor)[0]
+    monkeypatch.setattr(contract_runs, "quiet_trainer", standin.trainer_there)
+    agree(contract_runs.whole_run(SUBJECTS[subject], executor)[0], here)
+    contracts.check_resume(SUBJECTS[subject], executor)
+
+
+def test_auto_takes_lanes_and_reads_from_the_device_once_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[str]] = []
+    run = BatchedJobs.run
+
+    def noted(self: Any, jobs: Any, arms: Any, context: Any, *rest: Any) -> Any:
+        standin.Backend.returned.clear()
+        results = run(self, jobs, arms, context, *rest)
+        if context.round == 3 and not rest:  # the third is not compared
+            found.append(list(standin.Backend.returned))
+        return results
+
+    monkeypatch.setattr(BatchedJobs, "run", noted)
+    fed = FederatedLoop(cohort=4, executor="auto", score_before=True)
+    standin.trainer_there(4, fed).fit(Net(), datamodule=clients())
+    assert is_vectorized(fed) and found == [["aten._to_copy.default"]]
+
+
+@executors
+def test_data_that_do_not_fit_come_in_slices(executor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of 9,600 bytes is too little for 200 rows of 32 bytes, and a half of that is enough for 75."""
+    if executor is PLAIN:
+        executor = Vectorized(compile=False, memory=1)
+    whole = there(executor, "batch sizes")
+    monkeypatch.setattr(standin.Backend, "memory", 9600)
+    rooms: list[Any] = []
+    take = WaveData.take
+
+    def noted(self: WaveData, owned: Any) -> Any:
+        rooms.append(self.room)
+        return take(self, owned)
+
+    monkeypatch.setattr(WaveData, "take", noted)
+    fed = there(executor, "batch sizes")
+    agree(fed, whole)
+    assert set(rooms) == ({75} if is_vectorized(fed) else set())
+
+
+@pytest.mark.filterwarnings("ignore:You have overridden `on_after_batch_transfer`")
+def test_hooks_around_batches_and_data_that_are_no_tensors() -> None:
+    class Doubles(Net):
+        def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+            assert batch[0].device == standin.DEVICE
+            return [2 * batch[0], batch[1]]
+
+    x, y = toy_tensors(200)
+    pairs = [(2 * one, label) for one, label in zip(x, y, strict=True)]
+    results = []
+    for module, data, reason in (
+        (Doubles(), (x, y), "batches pass a hook"),
+        (Net(), pairs, "the data set is not made of tensors"),
+    ):
+        fed = FederatedLoop(cohort=4, executor=Auto())
+        owner = torch.arange(200) % 8
+        standin.trainer_there(1, fed).fit(module, datamodule=FederatedData(data, Natural(owner), batch_size=8))
+        assert reason in fed.choice
+        results.append(fed)
+    agree(*results)
+
+
+def test_devices_cannot_meet() -> None:
+    """What the other tests show, they show because of this."""
+    here, layer = torch.ones(2, 3), nn.Linear(3, 3).to(standin.DEVICE)
+    with pytest.raises(RuntimeError, match="two devices meet"):
+        layer(here)
+    moved: Tensor = layer(here.to(standin.DEVICE))
+    assert moved.device == standin.DEVICE
+    assert uneven_data(clients=2).examples(0).slice(0, 1)[0].device.type == "cpu"
