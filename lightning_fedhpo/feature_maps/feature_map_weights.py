@@ -158,13 +158,12 @@ class FeatureMapWeights(Callback):
 
     def _scores(self, trainer: AnyTrainer, module: LightningModule) -> Numbers:
         """Return the score of every map that is left, nan for the others."""
-        assert self._owner is not None  # set by `setup`
         names, scores = list(self.maps), np.full(len(self.maps), np.nan)
         with seeding.preserved(), copied_metrics(module):
             for place in np.flatnonzero(self._p):
                 self._scored = names[place]
                 seeding.seed_user_code(seeding.key(self.seed, seeding.MAPS, round=self._validations, arm=1))
-                figures = validated(trainer, module, self._owner, lambda batch: len(inputs_of(batch, self.key)))
+                figures = validated(trainer, module, lambda batch: len(inputs_of(batch, self.key)))
                 check_logged(figures, self.monitor)
                 scores[place] = figures[self.monitor]
         self._scored = None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torchmetrics import Metric, MetricCollection
@@ -21,7 +21,6 @@ from lightning_fedhpo.client.step_log import StepLog
 def validated(
     trainer: AnyTrainer,
     module: LightningModule,
-    owner: LightningModule | LightningDataModule,
     size: Callable[[Any], int],
 ) -> dict[str, float]:
     """Run the module over the Trainer's validation batches, inside the Trainer's validation, and return its figures.
@@ -29,12 +28,11 @@ def validated(
     Args:
         trainer: A Trainer that validates: the module is in evaluation mode, and there are no gradients.
         module: The module.
-        owner: Who has the hooks of the batches' transfer.
         size: Returns the number of a batch's examples.
     """
     loader, count = _validation_batches(trainer)
     hooks, recorder = private.ModuleHooks(trainer, module), StepLog([])
-    transfer = private.batch_transfer(trainer, module, owner) or (lambda batch: batch)
+    transfer = private.batch_transfer(trainer, module)
     step = private.evaluation_step(trainer, module, "validation")
     recorder.begin("validation")
     with hooks.logging_to(recorder, "validation_step"):

@@ -154,7 +154,8 @@ class BatchedJobs:
         sums_rates = bench.algorithm.needs_lr_sums
         settings = [self._setting(job, arms[job.arm]) for job in jobs]
         owned = self._owned("training", jobs)
-        work = [self._work(*one, context, rows) for *one, rows in zip(jobs, settings, owned, strict=True)]
+        each = zip(jobs, settings, owned, strict=True)
+        work = [self._work(job, setting, context, mine) for job, setting, mine in each]
         lanes = Lanes(bench.state.weights, self.programs, self._dtype)
         plan = self._planned(work)
         rows = self._rows_for(plan, lanes)
