@@ -26,7 +26,7 @@ def mean_entropy(runs: Sequence[SweepRun], budget: str = "rounds", **view: Any) 
     if not found:
         raise NoDataError("entropy is that of a distribution over configurations, and no tuner of this sweep has one.")
     marks: list[Mark] = []
-    for place, (label, of_seeds) in enumerate(found.items()):
+    for (place, label), of_seeds in found.items():
         marks += mean_curve(label, [curves[0] for curves in of_seeds], *look(place), shown)
     note = f"{mean_note(shown.level)} 0 is certainty.{left}"
     title, axis = "Entropy of the distribution in the best arm", UNITS[shown.unit]
@@ -42,7 +42,7 @@ def mean_probabilities(runs: Sequence[SweepRun], leaders: int = 3, budget: str =
         rule = "probabilities are those of FedEx or MultiplicativeWeights, and no run of this sweep has them"
         raise NoDataError(f"{rule} for whole configurations: `entropy` shows what other tuners have.")
     marks: list[Mark] = []
-    for place, (label, of_seeds) in enumerate(found.items()):
+    for (place, label), of_seeds in found.items():
         ranks = min(map(len, of_seeds))
         for rank in range(ranks):
             name = _RANKS[rank] if rank < len(_RANKS) else f"{rank + 1}th"
@@ -58,16 +58,15 @@ _RANKS = "most likely", "2nd", "3rd"
 
 def _by_method(
     runs: Sequence[SweepRun], curves: Callable[[SweepRun], list[Curve]]
-) -> tuple[dict[str, list[list[Curve]]], str]:
-    """Return the curves of each run, by method, and a sentence about methods that have none."""
-    found: dict[str, list[list[Curve]]] = {}
-    left: list[str] = []
+) -> tuple[dict[tuple[int, str], list[list[Curve]]], str]:
+    """Return the curves of each run, by its method and that one's place, and a sentence about methods without."""
+    methods = list(dict.fromkeys(run.label for run in runs))
+    found: dict[tuple[int, str], list[list[Curve]]] = {}
     for run in runs:
         if own := curves(run):
-            found.setdefault(run.label, []).append(own)
-        elif run.label not in left:
-            left.append(run.label)
-    return found, f" Without one: {', '.join(left)}." if left else ""
+            found.setdefault((methods.index(run.label), run.label), []).append(own)
+    left = [label for place, label in enumerate(methods) if (place, label) not in found]
+    return found, f" Not shown, since they have none: {', '.join(left)}." if left else ""
 
 
 def _ranked(run: SweepRun, unit: str) -> list[Curve]:

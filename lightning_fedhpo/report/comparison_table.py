@@ -91,11 +91,12 @@ def differences(
     table = Table()
     for row in rows.values():
         table.append(row)
+    correction = f", after Holm's correction for the {len(rows)} comparisons of each figure"
     notes = [
         f"Differences from {base}, paired by seed: positive means larger than its figure.",
         _when(runs, budget, view),
         f"±: half of the {percent(view.level)} interval of the mean difference (Student's t).",
-        f"p: of the paired t-test{f', corrected by Holm for {len(rows)} comparisons a figure' * (len(rows) > 1)}.",
+        f"p: of the paired t-test{correction * (len(rows) > 1)}.",
     ]
     if left:
         notes.append(f"Left out, since only one of the two has these seeds: {'; '.join(left)}.")

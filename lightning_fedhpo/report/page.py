@@ -47,7 +47,6 @@ th { font-weight: 600; }
 .tall thead th { position: sticky; top: 0; background: var(--box); vertical-align: bottom; }
 .sorts { font-size: 0.85rem; }
 .sorts th, .sorts td { padding-right: 0.55rem; }
-.sorts td:last-child { white-space: normal; }
 th button { all: unset; cursor: pointer; }
 th button:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 th small { display: block; color: var(--soft); font-weight: 400; }

@@ -18,6 +18,8 @@ from lightning_fedhpo.plots.chart import GREY, Band, Bars, Cells, Chart, Line, M
 CURVE, PIECE, POINTS = 800, 60, 3000
 """The most points of a line, of each piece of a line that nan breaks, and of a cloud of points."""
 
+LARGE = 10_000
+"""The number from which on a horizontal axis has k and M."""
 _SYMBOLS = {"circle": "circle", "square": "square", "diamond": "diamond", "triangle": "triangle-up", "cross": "x"}
 _AROUND_ZERO = [[0, "#5e3c99"], [0.5, "#f7f7f7"], [1, "#e66101"]]
 Trace = dict[str, Any]
@@ -36,6 +38,9 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         _axis(chart.x_label, "bottom", chart.x_log, chart.x_ticks),
         _axis(chart.y_label, "left", chart.y_log, chart.y_ticks),
     )
+    drawn = (mark for mark in chart.marks if isinstance(mark, Line | Band | Points))
+    if not chart.x_log and any(abs(x) >= LARGE for mark in drawn for x in mark.x):
+        x_axis["tickformat"] = "~s"  # 20k and 5M, where Plotly would write 0.5×10⁴
     if chart.y_range:
         y_axis["range"] = [math.log10(end) for end in chart.y_range] if chart.y_log else list(chart.y_range)
     if chart.x_ticks:  # Plotly leaves out a text at the edge

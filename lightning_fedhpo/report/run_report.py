@@ -98,7 +98,7 @@ def _arms(run: RunData) -> Iterator[str]:
         )
         for arm in run.arms
     ]
-    note = f"Each arm's values at its end, and its last score. {run.score_label}. Click on a head to sort."
+    note = f"Each arm's values at its end, and its last {run.score_label}. A click on a column's head sorts."
     yield page.section("Arms", page.sortable(head, rows), page.paragraph(note, soft=True))
 
 

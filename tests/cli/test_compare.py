@@ -117,7 +117,7 @@ def test_differences_are_paired_by_seed(paired: Path, tmp_path: Path, capsys: py
     half = 2.353363 * statistics.stdev(BETTER) / 2  # of Student's t, 90 %, three degrees of freedom
     assert fedex.split("  ")[0] == "tuner=fedex" and f"-0.1000 ± {half:.4f}" in fedex
     assert head.split()[-3:] == ["test_error", "p", "(Holm)"] and fedpop.split()[-1] == "0.8361"
-    assert "90 % interval" in " ".join(notes) and "Holm for 2 comparisons" in " ".join(notes)
+    assert "90 % interval" in " ".join(notes) and "Holm's correction for the 2 comparisons" in " ".join(notes)
     assert "only one of the two has these seeds: tuner=fedpop 4." in " ".join(notes)
     with (tmp_path / "t.csv").open() as file:
         first, second = csv.DictReader(file)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lightning_fedhpo import Choice, FedEx, SearchSpace, plots
-from lightning_fedhpo.plots.chart import Band, Line
+from lightning_fedhpo.plots.chart import Band, Line, look
 from lightning_fedhpo.plots.run_data import load
 from tests.fits import fit
 from tests.plots.plotted_runs import chosen, evolved, halved, halved_again
@@ -66,19 +66,20 @@ def test_beliefs_of_a_sweep_are_means_over_seeds() -> None:
     """Of the search's best arm, and probabilities by rank: each seed has configurations of its own."""
     results = [halved(), halved_again()]
     own = [[row for row in result.history if row["arm"] == result.best_arm] for result in results]
-    methods = {"FedEx": results, "FedPop": [evolved()]}
+    methods = {"FedPop": [evolved()], "FedEx": results}
     band, line = plots.entropy.chart(methods, budget="steps", labels={"FedEx": "A"}, level=0.9).marks
     first, other = ([(row["ledger/local_steps"], row["fedex/entropy"]) for row in rows] for rows in own)
     at = max(first[0][0], other[0][0])
     held = [[value for spent, value in told if spent <= at][-1] for told in (first, other)]
     assert isinstance(line, Line) and isinstance(band, Band) and line.name == "A (2 seeds)"
+    assert line.colour == band.colour == look(1)[0], "as in the other figures of the sweep, where FedPop is the first"
     assert (line.x[0], line.y[0]) == (at, pytest.approx(statistics.fmean(held)))
     assert line.y[-1] == pytest.approx(statistics.fmean([first[-1][1], other[-1][1]]))
     half = 6.313752 * statistics.stdev([first[-1][1], other[-1][1]]) / math.sqrt(2)  # Student's t, 90 %, one degree
     assert band.high[-1] - line.y[-1] == pytest.approx(half)
     chart = plots.probabilities.chart(methods, leaders=2)
     _, likely, _, second = chart.marks
-    assert chart.note.endswith("Without one: FedPop.") and second.name == "FedEx, 2nd (2 seeds)"
+    assert chart.note.endswith("since they have none: FedPop.") and second.name == "FedEx, 2nd (2 seeds)"
     last = [sorted(row[f"fedex/prob/{config}"] for config in range(5)) for *_, row in own]
     assert likely.y[-1] == pytest.approx(statistics.fmean([one[-1] for one in last]))
     assert second.y[-1] == pytest.approx(statistics.fmean([one[-2] for one in last]))

@@ -72,3 +72,10 @@ def test_a_line_of_a_single_point_is_a_marker() -> None:
 def test_a_cloud_is_thinned_out() -> None:
     (trace,) = plotly_figure(Chart("", "", "", [Points(range(9_999), range(9_999))]))["data"]
     assert len(trace["x"]) == POINTS and trace["x"][-1] == 9_998
+
+
+def test_large_budgets_have_units() -> None:
+    axes = [
+        plotly_figure(Chart("", "", "", [Line([1, last], [1.0, 2.0])]))["layout"]["xaxis"] for last in (999, 20_000)
+    ]
+    assert [axis.get("tickformat") for axis in axes] == [None, "~s"]
