@@ -67,7 +67,7 @@ def _legend(chart: Chart, ax: Axes, size: float) -> None:
     names = [fill(name, max(int(width) - 8, 20)) for name in names]
     columns = int(width / (max(len(line) for name in names for line in name.splitlines()) + 8))
     lines = 1 + max((text.count("\n") for text in chart.x_ticks.values()), default=0)
-    below = 1.3 * (ax.xaxis.label.get_fontsize() + lines * size) + 8
+    below = 1.3 * (ax.xaxis.label.get_fontproperties().get_size_in_points() + lines * size) + 8
     ax.legend(
         handles,
         names,
