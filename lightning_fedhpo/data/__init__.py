@@ -7,6 +7,7 @@ from lightning_fedhpo.data.leaf import leaf
 from lightning_fedhpo.data.partition import Assignment, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 from lightning_fedhpo.data.parts import Part
 from lightning_fedhpo.data.sampling import draw_cohort
+from lightning_fedhpo.data.shakespeare import shakespeare
 from lightning_fedhpo.data.synthetic import synthetic_classification, synthetic_images
 from lightning_fedhpo.data.table_files import table
 from lightning_fedhpo.data.vision import cifar10, fashion_mnist, femnist, mnist
@@ -28,6 +29,7 @@ __all__ = [
     "image_folders",
     "leaf",
     "mnist",
+    "shakespeare",
     "synthetic_classification",
     "synthetic_images",
     "table",

@@ -17,16 +17,20 @@ def read_hub(name: str, split: str, channels: int) -> Labelled:
 
     What is downloaded is kept in the cache of `datasets`.
     """
+    return images_of(load_table(name, split), channels)
+
+
+def load_table(name: str, split: str) -> Dataset:
+    """Return a part of a set as a table of `datasets`."""
     try:
         from datasets import load_dataset
     except ImportError as error:
         way_out = "pip install 'lightning-fedhpo[data]', or say with `path` where the files are"
         raise ModuleNotFoundError(f"{name} comes from the Hugging Face hub, and needs datasets: {way_out}.") from error
     try:
-        table = load_dataset(name, split=split)
+        return load_dataset(name, split=split)
     except ConnectionError as error:
         raise ConnectionError(f"{error}. Where the files are on this machine, say so with `path`.") from error
-    return images_of(table, channels)
 
 
 def images_of(table: Dataset, channels: int) -> Labelled:

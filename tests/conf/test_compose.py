@@ -60,7 +60,14 @@ def photographs(folder: Path) -> str:
     return str(folder / "images")
 
 
-MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs}
+def roles(folder: Path) -> str:
+    """Write what two roles say."""
+    lines = [json.dumps({"user": name, "text": "to be or not to be, " * 6}) for name in ("ann", "bob")]
+    (folder / "roles.jsonl").write_text("\n".join(lines))
+    return str(folder)
+
+
+MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs, "data=shakespeare": roles}
 
 
 def options(group: str) -> list[str]:

@@ -159,7 +159,7 @@ class Programs:
         graph = self.graphs[stage]
         if self.compiles:
             try:
-                return compiled(graph, [tensor.clone() for tensor in inputs])
+                return compiled(graph, self._spare(stage, inputs))
             except Exception as error:
                 self.compiles = False
                 rank_zero_warn(f"compiling failed: {first_line(error)}. The batched computation runs without.")
@@ -172,11 +172,18 @@ class Programs:
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
         function = self._training if stage == "training" else self._validation
-        end, data = len(inputs) - 2, self.data[stage]  # there stand the columns, which hold the same rows at every step
-        held = dict(enumerate(data.whole, end - len(data.whole)))
-        given = [tensor if place in held else tensor.clone() for place, tensor in enumerate(inputs)]
         with self._guard(stage), torch.no_grad():
-            return trace(function, given, held, self.steps[stage].weights)
+            return trace(function, self._spare(stage, inputs), self._held(stage, inputs), self.steps[stage].weights)
+
+    def _held(self, stage: str, inputs: Sequence[Tensor]) -> dict[int, Tensor]:
+        """Return the columns by their places; they hold the same rows at every step."""
+        columns = self.data[stage].whole
+        return dict(enumerate(columns, len(inputs) - 2 - len(columns)))
+
+    def _spare(self, stage: str, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return inputs that may be written to: copies, but of the columns, which are large or views and only read."""
+        held = self._held(stage, inputs)
+        return [tensor if place in held else tensor.clone() for place, tensor in enumerate(inputs)]
 
     def _training(self, *inputs: Tensor) -> list[Tensor]:
         """Compute one tick in place; the inputs are those of :class:`.TickInputs`, in its order."""
