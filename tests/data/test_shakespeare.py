@@ -15,6 +15,7 @@ from torch import nn
 from lightning_fedhpo.data import Iid, role_files, shakespeare
 from lightning_fedhpo.data.plays import roles_of
 from lightning_fedhpo.data.shakespeare import LETTERS
+from lightning_fedhpo.executors.vectorized import programs
 from lightning_fedhpo.models import LSTM, Classifier
 from tests.data.test_hub import datasets  # noqa: F401  # a fixture
 from tests.fits import fit
@@ -153,11 +154,19 @@ class Means(nn.Module):
         return self.embedding(text).mean(1)
 
 
-def test_views_go_side_by_side(tmp_path: Path) -> None:
+def test_views_go_side_by_side(tmp_path: Path, monkeypatch: Any) -> None:
     plain(tmp_path)
+    strides = []
+
+    def uncompiled(graph: Any, inputs: list[torch.Tensor]) -> Any:  # compiling takes seconds
+        strides.append([tensor.stride() for tensor in inputs])
+        return graph.forward
+
+    monkeypatch.setattr(programs, "compiled", uncompiled)
     modules = [Classifier(Means(), lr=1.0) for _ in range(3)]
     for executor, module in zip(("sequential", "vectorized"), modules, strict=False):  # falling back would warn
         fit(2, cohort=3, executor=executor, module=module, data=shakespeare(tmp_path, length=8))
+    assert strides and all((1, 1) in each for each in strides), "the text is not copied window by window"
     one, other, untrained = (module.net.embedding.weight for module in modules)
     assert torch.allclose(one, other, atol=1e-6) and not torch.allclose(one, untrained, atol=1e-2)
 
