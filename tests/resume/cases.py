@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from lightning_fedhpo import AvailableClients, Choice, Devices, FederatedLoop, Float, Int, NoisyScores, SearchSpace
-from lightning_fedhpo.algorithms import MAML, Ditto, FedAvg, FedDyn, FedOpt, FedPA, FedProx, Scaffold
+from lightning_fedhpo.algorithms import MAML, Ditto, FedAvg, FedDyn, FedOpt, FedPA, Scaffold
 from lightning_fedhpo.executors import Vectorized
 from lightning_fedhpo.searches import Hyperband, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_tensors
@@ -111,8 +111,6 @@ METHODS: dict[str, Case] = {
     "fedavg": _case(ToyModule),
     "fedavg-momentum-decay": _case(Stateful, algorithm=lambda: FedAvg(lr=0.8, momentum=0.9, decay=0.1), epochs=2),
     "fedavg-personal": _case(Stateful, algorithm=lambda: FedAvg(local=["net.0.*", "net.4.*"])),
-    "fedprox": _case(Stateful, algorithm=lambda: FedProx(mu=0.5)),
-    "fedopt-adam": _case(Stateful, algorithm=lambda: FedOpt("adam")),
     "fedopt-yogi": _case(Stateful, algorithm=lambda: FedOpt("yogi", local="net.0.*")),
     "manual": _case(Manual, algorithm=lambda: FedAvg(momentum=0.5)),
     "fixed": _case(

@@ -127,8 +127,8 @@ def _raise_in_the_second_round(trainer: Any, *arguments: Any) -> None:
 @pytest.mark.parametrize("hook", ["on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end"])
 def test_a_checkpoint_of_an_exception(hook: str, whole: Whole, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        run("fedopt-adam", Kept(tmp_path), LambdaCallback(**{hook: _raise_in_the_second_round}))
-    assert _differing("fedopt-adam", tmp_path / "on_exception.ckpt", whole("fedopt-adam")[0]) == []
+        run("fedopt-yogi", Kept(tmp_path), LambdaCallback(**{hook: _raise_in_the_second_round}))
+    assert _differing("fedopt-yogi", tmp_path / "on_exception.ckpt", whole("fedopt-yogi")[0]) == []
 
 
 def test_the_checkpoint_of_a_finished_run_trains_nothing(whole: Whole) -> None:
@@ -192,8 +192,8 @@ def test_what_an_exception_leaves_of_an_aggregation_is_not_taken_up(hook: str, t
 
 def test_a_checkpoint_by_the_clock(whole: Whole, tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, train_time_interval=timedelta(microseconds=1))
-    run("fedprox", keep, rounds=2)
-    assert _differing("fedprox", tmp_path / "step=5.ckpt", whole("fedprox")[0]) == []
+    run("fedavg-momentum-decay", keep, rounds=2)
+    assert _differing("fedavg-momentum-decay", tmp_path / "step=5.ckpt", whole("fedavg-momentum-decay")[0]) == []
 
 
 def test_a_checkpoint_of_a_client_that_fails(tmp_path: Path) -> None:
