@@ -1,6 +1,7 @@
-"""Files that do not change while tests run are read once: the options of ``fedhpo``, and which plug-ins are installed.
+"""Files that do not change while tests run are read once: the options of ``fedhpo``, and which packages are installed.
 
-Hydra reads dozens of options for every run that it composes, and a Trainer asks every installed package for callbacks.
+Hydra reads dozens of options for every run that it composes, a Trainer asks every installed package for callbacks, and
+an exported app looks for the package of each import.
 """
 
 from __future__ import annotations
@@ -24,4 +25,5 @@ def load(file: str | Path | IO[Any]) -> Any:
 
 # Before Lightning is imported, which takes its own reference.
 OmegaConf.load = staticmethod(load)  # type: ignore[method-assign]
-importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+for listing in ("entry_points", "packages_distributions"):
+    setattr(importlib.metadata, listing, functools.cache(getattr(importlib.metadata, listing)))
