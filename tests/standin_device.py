@@ -15,7 +15,6 @@ from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from lightning_fedhpo.testing import quiet_trainer
 
@@ -61,6 +60,9 @@ class There(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return computed(func, *args, **(kwargs or {}))
 
+    def new_tensor(self, data: Any, **kwargs: Any) -> Any:
+        return torch.tensor(data, **{"dtype": self.dtype, "device": self.device} | kwargs)
+
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
@@ -104,7 +106,10 @@ _library: list[Any] = []
 def set_up() -> torch.device:
     """Register the device; once in a process."""
     global DEVICE
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend  # not in older torch
+
     _setup_privateuseone_for_python_backend(rename=NAME, backend_module=Backend())
+    torch.__future__.set_swap_module_params_on_conversion(True)  # else `module.to` would make other parameters
     _library.append(torch.library.Library("_", "IMPL"))
     _library[0].fallback(computed, "PrivateUse1")
     DEVICE = torch.device(NAME, 0)

@@ -33,8 +33,11 @@ def device() -> None:
     standin.set_up()
 
 
-executors = pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)
-IN_LANES = ("logs of all kinds", "attributes", "pictures")
+def several(fast: list[tuple[str, str]], slow: list[tuple[str, str]]) -> Any:
+    """Run for these names and executors."""
+    return pytest.mark.parametrize(
+        ("name", "way"), [*fast, *(pytest.param(*one, marks=pytest.mark.slow) for one in slow)]
+    )
 
 
 def fitted(trainer: Any, executor: Any, case: str = "fedex", data: Any = None) -> FederatedLoop:
@@ -60,28 +63,26 @@ def agree(there: FederatedLoop, here: FederatedLoop) -> None:
         assert {name: (one, twin[name]) for name, one in row.items() if not contract_runs.near(one, twin[name])} == {}
 
 
-BOTH = ("fedex", "carried by arms")
+IN_LANES = ("carried by arms", "adam", "logs of all kinds", "attributes", "pictures")
 
 
-@pytest.mark.parametrize(
-    ("executor", "case"),
-    [*((one, case) for one in EXECUTORS for case in BOTH), *(("vectorized", case) for case in IN_LANES)],
+@several(
+    [("fedex", way) for way in EXECUTORS],
+    [("carried by arms", "sequential"), *((case, "vectorized") for case in IN_LANES)],
 )
-def test_the_same_as_on_the_cpu(case: str, executor: str) -> None:
-    fed = there(EXECUTORS[executor], case)
-    agree(fed, fitted(quiet_trainer, EXECUTORS[executor], case))
-    assert is_vectorized(fed) is (executor == "vectorized") and fed.choice.endswith(f"; on {standin.DEVICE}")
+def test_the_same_as_on_the_cpu(name: str, way: str) -> None:
+    fed = there(EXECUTORS[way], name)
+    agree(fed, fitted(quiet_trainer, EXECUTORS[way], name))
+    assert is_vectorized(fed) is (way == "vectorized") and fed.choice.endswith(f"; on {standin.DEVICE}")
 
 
-@pytest.mark.parametrize(
-    ("subject", "way"), [("FedEx", "sequential"), ("Scaffold", "sequential"), ("Scaffold", "vectorized")]
-)
-def test_a_resumed_run_is_the_whole_run(subject: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = EXECUTORS[way]
-    here = contract_runs.run(SUBJECTS[subject], executor)[0]
+@several([("Scaffold", "sequential")], [("FedEx", "sequential"), *((name, "vectorized") for name in SUBJECTS)])
+def test_a_resumed_run_is_the_whole_run(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, executor = SUBJECTS[name], EXECUTORS[way]
+    here = contract_runs.run(make, executor)[0]
     monkeypatch.setattr(contract_runs, "quiet_trainer", standin.trainer_there)
-    agree(contract_runs.whole_run(SUBJECTS[subject], executor)[0], here)
-    contracts.check_resume(SUBJECTS[subject], executor)
+    agree(contract_runs.whole_run(make, executor)[0], here)
+    contracts.check_resume(make, executor)
 
 
 def test_auto_takes_lanes_and_reads_from_the_device_once_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +102,22 @@ def test_auto_takes_lanes_and_reads_from_the_device_once_a_wave(monkeypatch: pyt
     assert is_vectorized(fed) and found == [["aten._to_copy.default"]]
 
 
-@executors
+def test_evaluation_after_the_run() -> None:
+    """Lightning has moved the module to the CPU by then."""
+    found = []
+    for trainer in (standin.trainer_there, quiet_trainer):
+        fed, module = FederatedLoop(cohort=4, executor="sequential"), Net()
+        run = trainer(1, fed)
+        run.fit(module, datamodule=clients())
+        assert next(module.parameters()).is_cpu
+        found.append(fed.evaluate(run, module, clients()))
+        assert found[-1]["global"] != found[-1]["personalized"]
+    assert found[0]["personalized"] == pytest.approx(found[1]["personalized"])
+
+
+@pytest.mark.parametrize("executor", [Sequential(), Vectorized(compile=False, memory=1)], ids=EXECUTORS)
 def test_data_that_do_not_fit_come_in_slices(executor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of 9,600 bytes is too little for 200 rows of 32 bytes, and a half of that is enough for 75."""
-    if executor is PLAIN:
-        executor = Vectorized(compile=False, memory=1)
     whole = there(executor, "batch sizes")
     monkeypatch.setattr(standin.Backend, "memory", 9600)
     rooms: list[Any] = []

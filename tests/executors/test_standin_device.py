@@ -11,7 +11,9 @@ from tests.runs import process
 TESTS = Path(__file__).with_name("on_standin_device.py")
 
 
-def test_runs_on_another_device() -> None:
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_runs_on_another_device(which: str) -> None:
     pytest.importorskip("torch._C._acc", reason="this torch has no devices written in Python")
-    done = process("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(TESTS), cwd=TESTS.parents[2])
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", which]
+    done = process("-m", "pytest", *options, str(TESTS), cwd=TESTS.parents[2])
     assert done.returncode == 0, done.stdout[-4000:]

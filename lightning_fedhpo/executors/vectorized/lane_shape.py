@@ -101,6 +101,9 @@ def choose_shape(
     >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), StepCost(90.0, 0.0, 4.0), lambda width: 99, None)
     >>> shape.width, shape.limit
     (8, 64)
+    >>> cheap, at_once = StepCost(90.0, 0.0, 4.0), {"all_in_lanes": True, "at_once": True}
+    >>> choose_shape(jobs, StepCost(90.0, 0.0, 1.0), cheap, lambda width: 99, None, **at_once).lanes
+    8
     """
     single = jobs.each(alone)
     limits = [None] if all_in_lanes else [None, *np.unique(jobs.batch_size).tolist()[1:]]
