@@ -30,8 +30,8 @@ def limit_of(runs: Sequence[SweepRun], budget: float | None = None, unit: str = 
         return min(ends)
     number("budget", budget, above=0)
     if budget > max(ends):
-        most = f"{amount(max(ends), unit)}, and all have spent {amount(min(ends), unit)}"
-        raise ValueError(f"no run has reached a budget of {amount(budget, unit)}: the longest has spent {most}.")
+        rule = f"no run has reached a budget of {amount(budget, unit)}, and all have spent {amount(min(ends), unit)}"
+        raise ValueError(f"{rule}: leave the budget out to compare them there.")
     return budget
 
 
@@ -44,7 +44,7 @@ def tests_at(runs: Sequence[SweepRun], budget: float | None = None, unit: str = 
         test = next((test for test in reversed(tests) if test[0] <= limit), None)
         if test is None:
             rule = f"run {run.label!r} (seed {run.seed}) has no test within {amount(limit, unit)}"
-            first = f"{tests[0][0]:,.6g}" if tests else "none"
+            first = amount(tests[0][0], unit) if tests else "none"
             raise ValueError(f"{rule}; its first is at {first}: raise the budget or set fed.evaluate_at.")
         found.setdefault(run.label, []).append(Tested(run.seed, *test))
     return found

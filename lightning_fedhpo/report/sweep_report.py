@@ -74,7 +74,7 @@ def _compared(tests: Tests, ranked_by: Sequence[str], view: SweepView) -> Iterat
     until = f" to {amount(spent[-1], view.unit)}" if len(spent) > 1 else f" {UNITS[view.unit]}"
     told = [page.paragraph(verdict(tests, name, view.level)) for name in ranked_by]
     note = (
-        f"Each run's best arm so far, at its last test within the budget, after {spent[0]:,.6g}{until}. A cell has the "
+        f"Each run's best arm so far, at its last test within the budget, after {spent[0]:,.0f}{until}. A cell has the "
         f"mean over seeds ± half of its {percent(view.level)} interval (Student's t), below it the deviation of single "
         "runs."
     )

@@ -74,7 +74,10 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     [
         ("--metric accuracy", "no run was tested for accuracy"),
         ("--budget 5", "no test within 5 rounds"),
-        ("--budget 200", "no run has reached a budget of 200 rounds of all arms: the longest has spent 150 rounds"),
+        (
+            "--budget 200",
+            "no run has reached a budget of 200 rounds of all arms, and all have spent 100 rounds of all arms: leave",
+        ),
         ("--at euros", "counted in rounds, updates, steps, bytes or seconds, got 'euros'"),
         ("--at seconds", "not all runs have simulated seconds: FederatedLoop(devices="),
         ("--level 90", "`level` must be in (0, 1), got 90.0: 0.95 stands for 95 %."),

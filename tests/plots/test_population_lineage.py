@@ -8,6 +8,7 @@ from lightning_fedhpo import plots
 from lightning_fedhpo.plots.chart import Line
 from lightning_fedhpo.plots.population_lineage import PANEL
 from lightning_fedhpo.plots.run_data import load
+from lightning_fedhpo.run.result_text import value_text
 from tests.plots.plotted_runs import evolved, halved
 
 
@@ -37,6 +38,20 @@ def test_the_trajectory_follows_the_path() -> None:
         values = [float(text.split()[1]) for text in line.hover]
         assert (float(chart.y_ticks[low]), float(chart.y_ticks[high])) == (min(values), max(values))
     assert len(set(heights.values())) == len(chart.y_ticks)
+
+
+def test_hover_texts_say_all_values_of_an_arm() -> None:
+    """In the lineage those at an arm's end; on the best one's path and its trajectory those of each round."""
+    run = load(evolved())
+    lines = [mark for mark in plots.lineage.chart(evolved()).marks if isinstance(mark, Line) and mark.hover]
+    shown = [(arm, text) for arm, line in zip(run.arms, lines, strict=False) for text in line.hover]
+    shown += zip(run.trajectory, lines[-1].hover, strict=True)
+    for line in plots.trajectory.chart(evolved()).marks:
+        shown += zip(run.trajectory, line.hover, strict=True)
+    assert len(shown) > 2 * len(run.arms) + 2 * len(run.trajectory)
+    for told, text in shown:
+        values = [*told["client"].items(), *told["server"].items()]
+        assert values and all(f"{name} {value_text(value)}" in text for name, value in values)
 
 
 def test_a_hyperparameter_that_does_not_exist() -> None:
