@@ -10,13 +10,15 @@ from hydra import compose, initialize_config_module
 from lightning_fedhpo.cli.build import build, searching
 
 FOLDER = Path(__file__).parents[2] / "recipes"
-RECIPES = [f"{path.parent.name}={path.stem}" for path in sorted(FOLDER.glob("*/*.yaml"))]
+FILES = sorted(FOLDER.glob("*/*.yaml"))
+RECIPES = [[f"+{path.parent.name}={path.stem}"] for path in FILES if path.parent.name != "method"]
+METHODS = [["+arena=femnist", f"method={path.stem}"] for path in FILES if path.parent.name == "method"]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_builds_its_search_and_tuner(recipe: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [*RECIPES, *METHODS], ids=" ".join)
+def test_a_recipe_builds_its_search_and_tuner(recipe: list[str], tmp_path: Path) -> None:
     with initialize_config_module("lightning_fedhpo.conf", version_base="1.3"):
-        cfg = compose("config", [f"folder={tmp_path}", f"hydra.searchpath=[file://{FOLDER}]", f"+{recipe}"])
+        cfg = compose("config", [f"folder={tmp_path}", f"hydra.searchpath=[file://{FOLDER}]", *recipe])
     named = [cfg[kind]["_target_"].rpartition(".")[2] for kind in ("search", "tuner") if cfg[kind] is not None]
     assert named and [type(part).__name__ for part in searching(cfg)] == named
     assert build(cfg, "model").net is not None
