@@ -194,7 +194,7 @@ class FederatedLoop(RunHooks, LoopOptions):
         self,
         model: LightningModule,
         data: FederatedData,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callback | Sequence[Callback] = (),
         *,
         trainer: Trainer | None = None,
     ) -> Explanation:

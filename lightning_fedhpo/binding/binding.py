@@ -92,8 +92,10 @@ class Binding:
     @property
     def tunable(self) -> dict[str, Target]:
         """What can be tuned by name, with what it reaches, and what is bound; other attributes can be by their path."""
-        found = dict(self._targets)
-        for name in self._known:
+        groups, found = self._flat(), dict(self._targets)
+        values = {key: {group[key] for group in groups if is_number(group.get(key))} for key in sorted(self._keys)}
+        apart = [key for key, several in values.items() if len(several) > 1]
+        for name in [*self._known, *(f"{key}.{n}" for key in apart for n, group in enumerate(groups) if key in group)]:
             with suppress(ValueError):  # a schedule writes over it
                 found.setdefault(name, self._resolve(name))
         return found

@@ -28,9 +28,14 @@ _SHOWS = (ProgressBar, ModelSummary)
 
 
 def explain(
-    fed: RunHooks, model: LightningModule, data: Any, callbacks: Sequence[Callback], trainer: AnyTrainer | None
+    fed: RunHooks,
+    model: LightningModule,
+    data: Any,
+    callbacks: Callback | Sequence[Callback],
+    trainer: AnyTrainer | None,
 ) -> Explanation:
     """Return what :meth:`~lightning_fedhpo.FederatedLoop.explain` does."""
+    callbacks = [callbacks] if isinstance(callbacks, Callback) else callbacks
     given = {id(one): one for one in (*(() if trainer is None else trainer.callbacks), *callbacks)}
     with _aside(data) as told, WrongSettings() as wrong:
         loop = replace(fed, folder=None, algorithm=deepcopy(fed.algorithm), clients=deepcopy(fed.clients))

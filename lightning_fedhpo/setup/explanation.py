@@ -41,6 +41,7 @@ class Explanation:
         schedules: One dict a learning-rate schedule: how many steps it ``needs``, and ``has`` at most.
         executor: What runs the jobs and why (``choice``), all that is known ``against`` running them side by side, the
             floating-point ``operations`` of a step, and the ``jobs`` of a round.
+        arms: How many arms the search has in all.
         rungs: One dict for consecutive rounds with as many arms: ``arms``, ``rounds``.
         ledger: What the whole search costs, as the run's ledger counts it: ``low``, ``expected``, ``high`` of each.
         retraining: The same for rounds of ``retrain``; None where there are none.
@@ -58,6 +59,7 @@ class Explanation:
     score: Mapping[str, Any]
     schedules: Sequence[Mapping[str, Any]]
     executor: Mapping[str, Any]
+    arms: int
     rungs: Sequence[Mapping[str, int]]
     ledger: Mapping[str, Mapping[str, int]]
     retraining: Mapping[str, Mapping[str, int]] | None
@@ -94,15 +96,21 @@ class Explanation:
         yield "", "and any attribute of the module by its path, such as hparams.<name>"
         yield from _listed("schedules", [_schedule_text(row) for row in self.schedules])
         yield from _listed("executor", self._executor())
-        yield "arms", ", then ".join(f"{rung['arms']} for {rung['rounds']} rounds" for rung in self.rungs)
+        rungs = ", then ".join(f"{rung['arms']} for {_counted(rung['rounds'], 'round')}" for rung in self.rungs)
+        yield "arms", f"{self.arms:,} in all: {rungs}" + ("; max_epochs leaves open how many follow" * self._open)
         yield from _listed("costs", self._costs())
         arms, size = self.memory["arms"], self.memory["bytes"]
         kept = self.memory["client_states"]
         states = f", and up to {_bytes(kept)} of clients' states; more lies in files" if kept else ""
-        yield "memory", f"{_bytes(size)} for the tensors of {arms} arm{'s' if arms > 1 else ''} at once{states}"
+        yield "memory", f"{_bytes(size)} for the tensors of {_counted(arms, 'arm')} at once{states}"
         yield from _listed("time", self._time())
         yield "Trainer", ", ".join(f"{name} {value}" for name, value in self.trainer.items() if value is not None)
         yield from _listed("warnings", self.warnings)
+
+    @property
+    def _open(self) -> bool:
+        """Whether the Trainer leaves the number of rounds open: figures are of the first one then."""
+        return self.trainer["max_epochs"] in (None, -1)
 
     def _executor(self) -> list[str]:
         executor = self.executor
@@ -126,7 +134,8 @@ class Explanation:
 
     def _time(self) -> Iterator[str]:
         low, expected, high = (_duration(self.seconds[case]) for case in ("low", "expected", "high"))
-        yield f"about {expected}, from {low} to {high}, by one process on this machine as it is now"
+        shared = f"; {processes} share it" if (processes := self.trainer["processes"]) > 1 else ""
+        yield f"about {expected}, from {low} to {high}, by one process on this machine as it is now{shared}"
         if self.tests["clients"]:
             each = f"a test of all {self.tests['clients']:,} clients takes about {_duration(self.tests['seconds'])}"
             yield each + (f", {self.tests['in_run']} of them are in it" if self.tests["in_run"] else " more")
@@ -164,7 +173,11 @@ def _bytes(size: int) -> str:
 def _duration(seconds: float) -> str:
     """Return a time.
 
-    >>> _duration(4.24), _duration(75)
-    ('4.2 s', '0:01:15')
+    >>> _duration(0.042), _duration(42.4), _duration(75)
+    ('0.042 s', '42 s', '0:01:15')
     """
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+    return f"{seconds:.2g} s" if seconds < 59.5 else str(timedelta(seconds=round(seconds)))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

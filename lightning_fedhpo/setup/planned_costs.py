@@ -54,12 +54,13 @@ class PlannedArm:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A round: how many arms live, all those that may be among them, and whether a test follows.
+    """A round: how many arms live, how many start, all those that may be among them, and whether a test follows.
 
     ``groups`` are of arms that have started together: how many of them live, and all of them.
     """
 
     live: int
+    started: int
     retrains: bool
     groups: Sequence[tuple[int, Sequence[PlannedArm]]]
     tested: bool
@@ -156,7 +157,9 @@ class Planner:
             if not retrains:
                 for arm in parts.search.end(state.arms, round.context):
                     arm.eliminated_at = arm.rounds
-            yield PlannedRound(len(took_part), retrains, groups, due(at, spent - len(took_part), spent))
+            yield PlannedRound(
+                len(took_part), len(together[number]), retrains, groups, due(at, spent - len(took_part), spent)
+            )
 
     def plan(self, jobs: Sequence[Job]) -> PlannedArm:
         """Return what an arm's jobs cost."""

@@ -46,6 +46,7 @@ class Prices:
         spread: By which part single measurements differ from these prices.
         once: What only the first round takes.
         arm_bytes: What an arm's tensors take: its model, what the server keeps, and a round's sums.
+        client_bytes: What the state that an arm keeps of a client takes.
     """
 
     job: Floats
@@ -54,6 +55,7 @@ class Prices:
     spread: float
     once: float
     arm_bytes: int
+    client_bytes: float
 
     def seconds(self, planned: PlannedRound) -> Floats:
         """Return what a round takes: at least, expected, at most."""
@@ -75,7 +77,9 @@ def measure(session: Session, planner: Planner, savers: int) -> Prices:
     job, spread = fitted(features, seconds)
     lanes = executor.batched.programs.lanes if isinstance(executor, VectorizedExecutor) else 0
     (first, *_), (again, _, state, _) = (_run(session, TIMED, 1, brief=not lanes) for _ in range(2))
-    known = Prices(job, np.zeros(3), lanes, spread, max(0.0, first - again), _bytes_of(state.arms[0]))
+    arm, once = state.arms[0], max(0.0, first - again)
+    kept = arm.client_state.nbytes / max(1, len(arm.client_state))
+    known = Prices(job, np.zeros(3), lanes, spread, once, _bytes_of(arm), kept)
     samples = _lane_rounds(session, planner, known) if lanes else _brief_rounds(session, known)
     around, round_spread = fitted(*map(np.array, zip(*samples, strict=True)))
     around[:2] += savers * _checkpoint(session)
@@ -181,7 +185,7 @@ def _lane_rounds(session: Session, planner: Planner, known: Prices) -> list[tupl
         for job in round.jobs:
             jobs.setdefault(job.arm, []).append(job)
         planned = [planner.plan(own) for own in jobs.values()]
-        of_round = PlannedRound(len(planned), False, [(len(planned), planned)], False)
+        of_round = PlannedRound(len(planned), 0, False, [(len(planned), planned)], False)
         rest = seconds - known.of_updates(of_round.alone[1])
         samples.append(([1.0, float(len(planned)), float(of_round.ticks(known.lanes)[1])], max(1e-6, rest)))
         if clock() - began > ENOUGH and number > 1:

@@ -8,7 +8,6 @@ import numpy as np
 
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.arguments import is_number
-from lightning_fedhpo.binding.param_groups import group_of
 from lightning_fedhpo.executors.auto import operations
 from lightning_fedhpo.executors.vectorized.eligibility import conditions
 from lightning_fedhpo.run.run_parts import TRAINER
@@ -59,7 +58,7 @@ def _names(session: Session) -> list[dict[str, Any]]:
 
     def row(part: SpacePart, name: str, value: Any, where: str, tuned: bool) -> dict[str, Any]:
         drawn = next((str(space.part(part)[name]) for space in spaces if name in space.part(part)), None)
-        same = [path for path, names in equal.items() if part == "client" and {name, group_of(name)[0]} & set(names)]
+        same = [path for path, names in equal.items() if part == "client" and name in names]
         known = {"value": value.item() if hasattr(value, "item") else value, "where": where, "hparams": same}
         return {"part": part, "name": name, "tuned": tuned, "space": drawn if tuned else None, **known}
 
@@ -86,23 +85,25 @@ def _costs(session: Session, savers: int) -> dict[str, Any]:
     prices = measure(session, planner, savers)
     limit = session.parts.trainer.max_epochs
     totals = {False: np.zeros((len(CASES), len(COUNTS))), True: np.zeros((len(CASES), len(COUNTS)))}
-    seconds, tests, live = np.zeros(len(CASES)), 0, list[int]()
+    seconds, tests, arms, most = np.zeros(len(CASES)), 0, 0, 0
     rungs: list[dict[str, int]] = []
     for planned in planner.rounds(1 if limit is None or limit < 0 else limit):
         totals[planned.retrains] += planned.counts
         seconds += prices.seconds(planned)
         tests += planned.tested
-        live.append(planned.live)
+        if planned.retrains:
+            continue
+        arms, most = arms + planned.started, max(most, planned.live)
         if not rungs or rungs[-1]["arms"] != planned.live:
             rungs.append({"arms": planned.live, "rounds": 0})
         rungs[-1]["rounds"] += 1
-    most = max(live, default=0)
-    states = parts.options.client_memory * 2**20 if parts.algorithm.keeps_client_state else 0
+    states = min(len(parts.data) * prices.client_bytes, parts.options.client_memory * 2**20)
     updates = max(1.0, totals[False][1, COUNTS.index("client_updates")])
     tested = np.count_nonzero(parts.data.sizes("test"))
     test = tested * prices.of_updates(totals[False][1] / updates)
     seconds = seconds * spread_of(prices) + tests * test + prices.once
     return {
+        "arms": arms,
         "rungs": rungs,
         "ledger": _ranges(totals[False]),
         "retraining": _ranges(totals[True]) if parts.options.retrain else None,

@@ -75,7 +75,7 @@ def test_counts_are_those_of_the_ledger_and_a_fit_is_the_same_afterwards(name: s
     assert list(fed.result.history) == list(expected.result.history)
 
     json.dumps(told.to_dict())
-    rows = list(fed.result.history)
+    rows = [row for row in fed.result.history if row.get("phase") != "retrain"]
     live = [sum(row["round"] == number for row in rows) for number in range(rows[-1]["round"] + 1)]
     assert [rung["arms"] for rung in told.rungs for _ in range(rung["rounds"])] == live
     for kind, real in (("ledger", fed.result.ledger), ("retraining", fed.result.retraining)):
@@ -93,12 +93,14 @@ def test_counts_are_those_of_the_ledger_and_a_fit_is_the_same_afterwards(name: s
 class Scheduled(ToyModule):
     """Has hyperparameters, and a schedule that is longer than a job."""
 
-    def __init__(self, lr: float = 0.3, momentum: float = 0.25) -> None:
+    def __init__(self, lr: float = 0.3, head_lr: float = 0.03, momentum: float = 0.25) -> None:
         super().__init__(lr=lr, momentum=momentum, dropout=0.5)
         self.save_hyperparameters()
 
     def configure_optimizers(self) -> Any:
-        optimizer = SGD(self.parameters(), lr=self.lr, momentum=self.momentum)
+        body, *_, head = self.net
+        groups = [{"params": body.parameters()}, {"params": head.parameters(), "lr": self.hparams.head_lr}]
+        optimizer = SGD(groups, lr=self.lr, momentum=self.momentum)
         return [optimizer], [StepLR(optimizer, 50)]
 
 
@@ -120,6 +122,7 @@ def test_it_says_names_values_targets_schedule_executor_and_trainer(tmp_path: An
     }
     assert names["client", "momentum"]["value"] == 0.25 and not names["client", "momentum"]["tuned"]
     assert names["client", "momentum"]["hparams"] == ["hparams.momentum"]
+    assert [names["client", f"lr.{group}"]["hparams"] for group in (0, 1)] == [["hparams.lr"], ["hparams.head_lr"]]
     assert names["client", "dropout"]["value"] == 0.5 and names["server", "lr"]["value"] == 1.0
     # 30 examples a client, 24 of them for training: 6 batches of 4, for 3 epochs.
     assert told.schedules == [{"schedule": "StepLR(step_size=50)", "needs": 50, "has": 3, "by": "job"}]
@@ -130,7 +133,7 @@ def test_it_says_names_values_targets_schedule_executor_and_trainer(tmp_path: An
     # float32 of 6x8+8 + 8x3+3 parameters: the model and a round's sums, and 0 bytes of momentum.
     assert told.memory == {"arms": 4, "bytes": 4 * 2 * 83 * 4, "client_states": 0}
     text, cells = repr(told), told._repr_html_()
-    assert "4 for 2 rounds, then 2 for 2 rounds" in text and "(epochs 1 to 3, batch_size 4 to 8)" in text
+    assert "4 in all: 4 for 2 rounds, then 2 for 2 rounds" in text and "(epochs 1 to 3, batch_size 4 to 8)" in text
     assert all(len(line) <= 120 for line in text.splitlines()) and cells.startswith("<table><tr>")
     assert list(tmp_path.iterdir()) == []
 
@@ -139,6 +142,8 @@ def test_without_a_trainer_the_search_says_how_many_rounds() -> None:
     fed = FederatedLoop(cohort=3, retrain=2, executor="sequential")
     told = fed.explain(ToyModule(), toy_data(), [fed, halving(RATES), LearningRateMonitor()])
     assert told.trainer["max_epochs"] == 8 and told.ledger["rounds"]["expected"] == 4 * 2 + 2 * 2 + 2
+    one = fed.explain(ToyModule(), toy_data(), RandomSearch(RATES, budget=4, max_rounds=2))
+    assert "2 in all: 2 for 2 rounds\n" in repr(one) and "and 2 rounds of retraining" in repr(one)
     with pytest.raises(ValueError, match="`explain` needs the number of rounds"):
         fed.explain(ToyModule(), toy_data(), [FedEx(LENGTHS)])
 
