@@ -34,11 +34,13 @@ from lightning_fedhpo.types import ClientResult, Config, Job
 CASES = ("low", "expected", "high")
 COUNTS = ("rounds", "client_updates", "local_steps", "examples", "evaluations", "bytes_up", "bytes_down")
 Floats = NDArray[np.float64]
+_LENGTHS = ("epochs", LOCAL_EPOCHS, "batch_size")
+"""Hyperparameters that make jobs longer or shorter."""
 
 
 @dataclass(frozen=True)
 class PlannedArm:
-    """An arm's part of a planned round: its jobs as they are drawn, and what they cost in each of :data:`CASES`.
+    """An arm's part of a planned round, in each of :data:`CASES`.
 
     Attributes:
         counts: The ledger's :data:`COUNTS`, an array of (case, count).
@@ -46,7 +48,6 @@ class PlannedArm:
         pieces: What the jobs take of lanes, all and the longest: an array of (case, 2).
     """
 
-    jobs: Sequence[Job]
     counts: Floats
     alone: Floats
     pieces: Floats
@@ -117,10 +118,9 @@ class Planner:
 
     def __init__(self, session: Session) -> None:
         self._session, self._parts, self._bench = session, session.parts, session.bench
-        names = ("epochs", LOCAL_EPOCHS, "batch_size")
-        values = {name: session.tuning.values(name) for name in names}
+        values = {name: session.tuning.values(name) for name in _LENGTHS}
         self.tuned = {name: several for name, several in values.items() if len(set(several)) > 1}
-        self._known: dict[Any, tuple[Floats, int]] = {}
+        self._known: dict[Any, Floats] = {}
         self._scale = np.ones(len(COUNTS))
         self._bytes = session.bench.untrained_arm().nbytes
         executor = session.executor
@@ -146,7 +146,7 @@ class Planner:
                 if live := sum(arm.live for arm in arms):
                     maybe = arms if live < len(arms) else [arm for arm in arms if arm.live]
                     planned = [jobs.get(arm.index, []) if arm.live else round.jobs_of(arm) for arm in maybe]
-                    groups.append((live, [self.plan(own) for own in planned]))
+                    groups.append((live, [self.plan(arm, own) for arm, own in zip(maybe, planned, strict=True)]))
                     for arm in arms:
                         arm.rounds += 1
                         arm.discard()
@@ -161,35 +161,32 @@ class Planner:
                 len(took_part), len(together[number]), retrains, groups, due(at, spent - len(took_part), spent)
             )
 
-    def plan(self, jobs: Sequence[Job]) -> PlannedArm:
+    def plan(self, arm: Arm, jobs: Sequence[Job]) -> PlannedArm:
         """Return what an arm's jobs cost."""
-        counts, alone = np.zeros((2, len(CASES), len(COUNTS)))
-        pieces = np.zeros((len(CASES), 2))
-        for case in range(len(CASES)):
-            for job in jobs:
-                row, own = self._row(job, case)
-                counts[case] += row
-                alone[case] += 0 if own else row
-                pieces[case] = pieces[case, 0] + own, max(pieces[case, 1], own)
+        received = self._parts.tuner_of(arm).models_received
+        rows = [[self._row(job, case, received) for job in jobs] for case in range(len(CASES))]
+        table = np.array(rows, dtype=float).reshape(len(CASES), len(jobs), len(COUNTS) + 1)
+        counts, pieces = table[..., :-1] * self._scale, table[..., -1]
+        alone = (counts * (pieces == 0)[..., None]).sum(1)
+        counts = counts.sum(1)
         counts[:, 0] = 1
-        return PlannedArm(jobs, counts * self._scale, alone * self._scale, pieces)
+        return PlannedArm(counts, alone, np.stack([pieces.sum(1), pieces.max(1, initial=0)], 1))
 
     def measured(self, results: Sequence[ClientResult]) -> None:
         """Take the counts of real jobs: an algorithm may train more, or more often, than its settings say."""
-        done = [result for result in results if result.error is None]
-        planned = np.sum([self._row(result.job, 1)[0] for result in done], axis=0)
+        done, received = [one for one in results if one.error is None], self._parts.tuner.models_received
+        planned = np.sum([self._row(result.job, 1, received)[:-1] for result in done], axis=0)
         for name in ("local_steps", "examples", "evaluations"):
             place, real = COUNTS.index(name), sum(getattr(result, name) for result in done)
             if name == "evaluations":
-                real += self._parts.tuner.models_received * sum(result.val_examples for result in done)
+                real += received * sum(result.val_examples for result in done)
             self._scale[place] = real / planned[place] if done and planned[place] else 1.0
 
-    def _row(self, job: Job, case: int) -> tuple[Floats, int]:
-        config = self._config(job.config, case)
-        batch_size = int(config.get("batch_size", self._bench.binding.settings.batch_size))
-        key = job.client, self._parts.epochs(replace(job, config=config)), batch_size, job.lost
+    def _row(self, job: Job, case: int, received: int) -> Floats:
+        """Return what the ledger counts of a job, and the pieces that it takes of lanes."""
+        key = job.client, job.lost, case, received, *map(job.config.get, _LENGTHS)
         if key not in self._known:
-            self._known[key] = self._costs(replace(job, config=config), *key[1:3])
+            self._known[key] = self._costs(replace(job, config=self._config(job.config, case)), received)
         return self._known[key]
 
     def _config(self, config: Config, case: int) -> Config:
@@ -200,19 +197,17 @@ class Planner:
         ends = {name: (dear if name == "batch_size" else cheap)(own[name], *self.tuned[name]) for name in self.tuned}
         return {**config, **ends}
 
-    def _costs(self, job: Job, epochs: int, batch_size: int) -> tuple[Floats, int]:
-        """Return what the ledger counts of a job, and the pieces that it takes of lanes."""
+    def _costs(self, job: Job, received: int) -> Floats:
         parts, bench = self._parts, self._bench
-        examples = int(parts.data.sizes("train")[job.client])
+        epochs, examples = parts.epochs(job), int(parts.data.sizes("train")[job.client])
+        batch_size = int(job.config.get("batch_size", bench.binding.settings.batch_size))
         batches = parts.batches(examples, batch_size)
-        seen = min(examples, batches * batch_size)
         score: Mapping[str, float] = {} if parts.monitor is None else {parts.monitor: 0.0}
         scored = score if len(bench.data.rows(job.client, "val")) else {}
-        done = Done(epochs * batches, epochs * seen, 0)
+        done = Done(parts.steps(job), epochs * min(examples, batches * batch_size), 0)
         result = bench.result(job, {}, done, (), {}, scored if parts.needs_before else {}, scored)
         ledger = Ledger()
-        ledger.add([result], self._bytes, parts.tuner.models_received)
+        ledger.add([result], self._bytes, received)
         in_lanes = self._width and (self._limit is None or min(batch_size, examples) < self._limit)
-        work = Work(np.arange(examples), batch_size, epochs, batches, 0)
-        counts = np.array([getattr(ledger, name) for name in COUNTS], dtype=float)
-        return counts, work.ticks(self._width) if in_lanes else 0
+        pieces = Work(np.arange(examples), batch_size, epochs, batches, 0).ticks(self._width) if in_lanes else 0
+        return np.array([*(getattr(ledger, name) for name in COUNTS), pieces], dtype=float)

@@ -180,11 +180,11 @@ def _lane_rounds(session: Session, planner: Planner, known: Prices) -> list[tupl
     samples, began = [], clock()
     most = len(session.state.arms) or session.parts.search.starts or 1
     for number, arms in enumerate(sorted({1, math.isqrt(most), most}, reverse=True) * 2):
-        seconds, round, _, _ = _run(session, TIMED + number % 3, arms)
+        seconds, round, state, _ = _run(session, TIMED + number % 3, arms)
         jobs: dict[int, list[Job]] = {}
         for job in round.jobs:
             jobs.setdefault(job.arm, []).append(job)
-        planned = [planner.plan(own) for own in jobs.values()]
+        planned = [planner.plan(state.arms[index], own) for index, own in jobs.items()]
         of_round = PlannedRound(len(planned), 0, False, [(len(planned), planned)], False)
         rest = seconds - known.of_updates(of_round.alone[1])
         samples.append(([1.0, float(len(planned)), float(of_round.ticks(known.lanes)[1])], max(1e-6, rest)))

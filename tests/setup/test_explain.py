@@ -52,7 +52,7 @@ RUNS: dict[str, tuple[Callable[[], list[Callback]], dict[str, Any]]] = {
     "lengths": (lambda: [halving(LENGTHS), FedEx()], {}),
     "Hyperband, retrained": (lambda: [Hyperband(RATES, eta=2, max_rounds=4)], {"retrain": 2}),
     "FedPop": (lambda: [RandomSearch(LENGTHS, budget=9, max_rounds=3), FedPop()], {"score_before": True}),
-    "FedTune": (lambda: [FedTune(LISTED, credit="federated")], {"cohort": 8}),
+    "FedTune": (lambda: [FedTune(LISTED, credit="federated")], {"cohort": 8, "retrain": 3}),
     "Ditto": (lambda: [Fixed(client={"epochs": 2})], {"algorithm": Ditto()}),
     "SCAFFOLD": (lambda: [halving(RATES)], {"algorithm": Scaffold(), "evaluate_at": 3}),
 }
