@@ -122,7 +122,7 @@ class Planner:
         self.tuned = {name: several for name, several in values.items() if len(set(several)) > 1}
         self._known: dict[Any, Floats] = {}
         self._scale = np.ones(len(COUNTS))
-        self._bytes = session.bench.untrained_arm().nbytes
+        self._arm = session.bench.untrained_arm()
         executor = session.executor
         lanes = executor.batched if isinstance(executor, VectorizedExecutor) else None
         self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.limit)
@@ -207,7 +207,7 @@ class Planner:
         done = Done(parts.steps(job), epochs * min(examples, batches * batch_size), 0)
         result = bench.result(job, {}, done, (), {}, scored if parts.needs_before else {}, scored)
         ledger = Ledger()
-        ledger.add([result], self._bytes, received)
+        ledger.add([result], self._arm.nbytes, received, self._arm.nbytes_broadcast)
         in_lanes = self._width and (self._limit is None or min(batch_size, examples) < self._limit)
         pieces = Work(np.arange(examples), batch_size, epochs, batches, 0).ticks(self._width) if in_lanes else 0
         return np.array([*(getattr(ledger, name) for name in COUNTS), pieces], dtype=float)

@@ -19,6 +19,7 @@ from lightning_fedhpo import (
     Ditto,
     FederatedLoop,
     FedEx,
+    FedHyper,
     FedPop,
     FedTune,
     Fixed,
@@ -54,6 +55,7 @@ RUNS: dict[str, tuple[Callable[[], list[Callback]], dict[str, Any]]] = {
     "FedPop": (lambda: [RandomSearch(LENGTHS, budget=9, max_rounds=3), FedPop()], {"score_before": True}),
     "FedTune": (lambda: [FedTune(LISTED, credit="federated")], {"cohort": 8, "retrain": 3}),
     "Ditto": (lambda: [Fixed(client={"epochs": 2})], {"algorithm": Ditto()}),
+    "FedHyper": (lambda: [halving(RATES)], {"algorithm": FedHyper("client"), "score_before": True}),
     "SCAFFOLD": (lambda: [halving(RATES)], {"algorithm": Scaffold(), "evaluate_at": 3}),
 }
 
