@@ -26,7 +26,15 @@ from lightning_fedhpo.participation import (
     Participation,
     UniformClients,
 )
-from lightning_fedhpo.searches import BayesianSearch, ExternalSearch, Hyperband, RandomSearch, Search, SuccessiveHalving
+from lightning_fedhpo.searches import (
+    BayesianSearch,
+    ExternalSearch,
+    Hyperband,
+    PrivateVote,
+    RandomSearch,
+    Search,
+    SuccessiveHalving,
+)
 from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
 from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
 
@@ -64,6 +72,7 @@ __all__ = [
     "Natural",
     "NoisyScores",
     "Participation",
+    "PrivateVote",
     "Quantity",
     "RandomSearch",
     "Replay",

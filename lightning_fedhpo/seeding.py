@@ -36,6 +36,7 @@ ASKED = 13  # draws of a sampler that proposes configurations
 AVAILABILITY = 14  # which clients can be had in a round, and their time zones
 DEVICES = 15  # a device's speed, and whether it fails
 SCORES = 16  # which scores are seen, and the noise on them
+VOTES = 18  # the noise on clients' votes
 MAPS = 17  # which example gets which feature map, and the draws of random maps
 
 

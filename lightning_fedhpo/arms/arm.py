@@ -58,6 +58,7 @@ class Arm:
         server_state: What the server keeps beside weights, by name: control variates, dual variables.
         client_state: What each client keeps, by client and name; only clients that have kept something are in it.
         ancestors: In rising order, after how many rounds it became a copy of which arm.
+        cohort: How many clients its rounds ask for; None for as many as the loop says.
         retrains: Whether it is no part of the search, but trains what the search has found.
         total: The weight of the round's results so far, None where none has come.
         arrived: The clients' states that the round will commit.
@@ -99,6 +100,7 @@ class Arm:
         self.scores: list[float] = []
         self.ancestors: list[tuple[int, int]] = []
         self.retrains = False
+        self.cohort: int | None = None
         self.eliminated_at: int | None = None
         self.finished = False
         self.discard()
@@ -263,6 +265,7 @@ class Arm:
             "eliminated_at": self.eliminated_at,
             "finished": self.finished,
             "retrains": self.retrains,
+            "cohort": self.cohort,
             "ancestors": [list(one) for one in self.ancestors],
             "scores": torch.tensor(self.scores, dtype=torch.float64),
             "client": dict(self.client),
@@ -279,6 +282,7 @@ class Arm:
         self.scores = state["scores"].tolist()
         self.ancestors = [(rounds, index) for rounds, index in state["ancestors"]]
         self.rounds, self.finished, self.retrains = state["rounds"], state["finished"], state["retrains"]
+        self.cohort = state["cohort"]
         self.server, self.client = dict(state["server"]), dict(state["client"])
         self.clients = [dict(config) for config in state["clients"]]
         self.discard()

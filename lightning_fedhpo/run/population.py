@@ -54,7 +54,7 @@ class Population(Sequence[Arm]):
         """Start the arms that a search wants."""
         for draft in drafts:
             server = {**draft.server, **tuner.server(len(self), seed)}
-            self.add(server, draft.client, draft.clients)
+            self.add(server, draft.client, draft.clients).cohort = draft.cohort
 
     def retrain_best(self, client: Config, clients: Sequence[Config]) -> None:
         """Let all arms rest, and start one with the best one's hyperparameters from the initial weights."""

@@ -16,6 +16,7 @@ from lightning_fedhpo.participation import NoisyScores
 from lightning_fedhpo.run.ledger import Ledger
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.rows import RETRAIN, is_unscored, job_row, round_row
+from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.types import ClientResult
 
 
@@ -52,13 +53,14 @@ class Records:
         on_server: Mapping[str, float],
         settings: Mapping[str, Cell],
         *,
+        cohort: int,
         models_received: int = 0,
     ) -> None:
         """Record the costs and the results of an arm's round."""
         ledger = self.retraining if arm.retrains else self.ledger
         ledger.add(results, arm.nbytes, models_received, arm.nbytes_broadcast)
         if (devices := self._options.devices) is not None:
-            ledger.seconds += devices.round_seconds([result.job for result in results], self._options.cohort)
+            ledger.seconds += devices.round_seconds([result.job for result in results], cohort)
         for result in results:
             self.jobs.append(job_row(result))
         self.rows[arm.index] = round_row(number, arm, results, on_server, settings)
@@ -66,7 +68,7 @@ class Records:
             self.rows[arm.index]["phase"] = "retrain" if arm.retrains else "search"
         self._dropped += [result for result in results if not result.finite and result.job.lost is None]
 
-    def count_releases(self, noise: NoisyScores, arm: Arm, clients: Iterable[int]) -> None:
+    def count_releases(self, noise: NoisyScores | Search, arm: Arm, clients: Iterable[int]) -> None:
         """Count private scores, and put what they cost the client with the most of them on the ledger."""
         self.releases.update(clients)
         ledger = self.retraining if arm.retrains else self.ledger

@@ -83,11 +83,12 @@ class Round:
             return jobs
         sizes = self._parts.data.sizes("train")
         examples = [int(sizes[job.client]) * self._parts.epochs(job) for job in jobs]
-        return options.devices.with_fates(jobs, examples, options.cohort, options.seed)
+        return options.devices.with_fates(jobs, examples, self._parts.cohort_of(arm), options.seed)
 
     def _cohort_of(self, arm: Arm) -> list[int]:
         options, sizes = self._parts.options, self._parts.data.sizes("train")
-        asked = options.cohort if options.devices is None else options.devices.asked(options.cohort, len(sizes))
+        cohort = self._parts.cohort_of(arm)
+        asked = cohort if options.devices is None else options.devices.asked(cohort, len(sizes))
         drawn = options.clients.draw(Draw(options.seed, self.context.round, arm.index, asked, sizes))
         return [int(client) for client in drawn][: self._parts.job_limit]
 
@@ -154,8 +155,11 @@ class Round:
         on_server = {} if parts.server is None else parts.server.score(arm, parts.chosen(arm))
         score, seen, exact = self._scored(arm, results, on_server)
         records.take_score(arm, score, results)
-        records.record_round(number, arm, results, on_server, exact | columns, models_received=tuner.models_received)
+        cohort, models = parts.cohort_of(arm), tuner.models_received
+        records.record_round(number, arm, results, on_server, exact | columns, cohort=cohort, models_received=models)
         tuner.observe(arm, seen, self.context)
+        if not arm.retrains:
+            parts.search.observe(arm, [result for result in results if result.finite], self.context)
         self._state.phase = "round"
 
     def _scored(
@@ -183,6 +187,8 @@ class Round:
         if arms.retrained is None:
             for arm in (eliminated := parts.search.end(arms, self.context)):
                 arm.eliminate(arm.rounds)
+            if parts.search.released:
+                records.count_releases(parts.search, arms.best, parts.search.released)
             result_text.tell_eliminated(eliminated, arms, parts.options.monitor)
             parts.tuner.evolve(arms.live, self.context)
         for arm in took_part:

@@ -70,6 +70,10 @@ class RunParts:
         """How many clients of an arm train at most."""
         return int(self.trainer.fast_dev_run) or sys.maxsize
 
+    def cohort_of(self, arm: Arm) -> int:
+        """Return how many clients take part in an arm's round."""
+        return min(arm.cohort or self.options.cohort, len(self.data))
+
     @property
     def tuned_names(self) -> list[str]:
         """The client hyperparameters that tuner or search set."""

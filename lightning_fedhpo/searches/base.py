@@ -16,7 +16,7 @@ from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import check_beside_loop
-from lightning_fedhpo.types import Config, RoundContext
+from lightning_fedhpo.types import ClientResult, Config, RoundContext
 
 MOST_ARMS = 10**5
 
@@ -29,11 +29,13 @@ class Draft:
         server: The configuration of aggregation.
         client: The configuration of all clients.
         clients: The configuration of each client of the federation, by number; empty if all clients have the same.
+        cohort: How many clients its rounds ask for; None for as many as the loop says.
     """
 
     server: Config
     client: Config
     clients: Sequence[Config] = ()
+    cohort: int | None = None
 
 
 class Search(Callback):
@@ -52,6 +54,9 @@ class Search(Callback):
         settings: Names of the constructor's arguments that a checkpoint must agree with.
         needs_scores: Whether the search learns from scores, so that a monitor is needed.
         first: The arms that start before :meth:`begin` is called.
+        epsilon: The privacy of a release, for a search that learns from nothing else of clients.
+        delta: Its delta, if it has one.
+        released: The clients of whom :meth:`end` has released something in this round.
 
     Args:
         space: The hyperparameters that are drawn for every arm: the server part, and the client part that no tuner
@@ -69,6 +74,9 @@ class Search(Callback):
     settings: Sequence[str] = ()
     needs_scores: bool = True
     first: Sequence[Draft] = ()
+    epsilon: float | None = None
+    delta: float | None = None
+    released: Sequence[int] = ()
 
     def __init__(self, space: SearchSpace, budget: int, per_client: bool = False) -> None:
         check_kinds(Search, locals())
@@ -92,6 +100,17 @@ class Search(Callback):
     def begin(self, arms: Sequence[Arm], context: RoundContext) -> list[Draft]:
         """Return the arms to start before this round; all start before the first unless a subclass says otherwise."""
         return [] if arms else [self.draft(arm, context.seed) for arm in range(self.starts or 0)]
+
+    def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
+        """Look at the exact results of an arm's clients, as those see them, after their models are aggregated.
+
+        Clients that diverged, failed or were lost are not among them. What is kept of them belongs into ``state_dict``:
+        a checkpoint from inside a round does not run arms again that were done.
+        """
+
+    def spent(self, releases: int) -> float:
+        """Return the epsilon of a client of whom so many releases were made."""
+        return 0.0
 
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """Return the arms to take out after this round, by default none."""

@@ -153,8 +153,14 @@ def check_scores(monitor: str | None, of_clients: str | None, tuner: Tuner, sear
         )
 
 
-def check_noise(options: LoopOptions, tuner: Tuner) -> None:
-    """Refuse noise on scores that nobody looks at."""
+def check_noise(options: LoopOptions, tuner: Tuner, search: Search) -> None:
+    """Refuse noise on scores that nobody looks at, and scores beside a search that is private without them."""
+    if search.epsilon is not None and (options.noise is not None or tuner.needs_scores):
+        other = "`noise` releases" if options.noise is not None else f"{type(tuner).__name__} learns from"
+        raise MisconfigurationException(
+            f"{type(search).__name__} is private, and {other} clients' scores besides: leave that out, or take "
+            f"{type(search).__name__}(epsilon=None)."
+        )
     if options.noise is not None and options.target == "server" and not tuner.needs_scores:
         raise MisconfigurationException(
             '`noise` is on clients\' scores, and neither the arms (`target="server"`) nor the tuner learns from them: '

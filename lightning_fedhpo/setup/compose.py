@@ -61,7 +61,7 @@ def _check(parts: RunParts, wrong: WrongSettings) -> None:
     options, tuner, search, attempt = parts.options, parts.tuner, parts.search, wrong.attempt
     server = tuner.server(0, options.seed)
     attempt(checks.check_target, options.target, parts.server is not None)
-    attempt(checks.check_noise, options, tuner)
+    attempt(checks.check_noise, options, tuner, search)
     attempt(checks.check_server, options.algorithm, server, tuner, search)
     attempt(checks.check_spaces, tuner, search)
     attempt(search.exclude_tuned, tuner.client_names, server, len(parts.data))
