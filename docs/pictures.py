@@ -45,11 +45,13 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "successive-halving": plots.arms,
     "hyperband": plots.arms,
     "bayesian-search": partial(plots.hyperparameter_slice, name="client/lr"),
+    "private-vote": plots.arms,
     "fixed": plots.clients,
     "fedex": plots.probabilities,
     "multiplicative-weights": plots.probabilities,
     "fedpop": plots.lineage,
     "fedtune": plots.client_choices,
+    "fedtuning": partial(plots.trajectory, name="client/epochs"),
     "replay": partial(plots.trajectory, name="client/lr"),
 }
 

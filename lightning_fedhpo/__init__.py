@@ -36,7 +36,7 @@ from lightning_fedhpo.searches import (
     SuccessiveHalving,
 )
 from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
-from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, Fixed, MultiplicativeWeights, Replay, Tuner
+from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, FedTuning, Fixed, MultiplicativeWeights, Replay, Tuner
 
 __all__ = [
     "MAML",
@@ -60,6 +60,7 @@ __all__ = [
     "FedPA",
     "FedPop",
     "FedTune",
+    "FedTuning",
     "FedProx",
     "FederatedData",
     "FederatedLoop",

@@ -50,6 +50,7 @@ SEARCHES = {
     "per-client": lambda: RandomSearch(toy_space(), budget=8, max_rounds=4, per_client=True),
 }
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
+NO_SPACE = ("Fixed", "Replay", "FedTuning")
 SIDE_BY_SIDE = ("FedProx", "FedOpt", "Scaffold", "FedDyn", "FedEx", "SuccessiveHalving")
 STATES = ("Scaffold", "FedDyn")
 """Clients' states are what side by side changes in a checkpoint; tests/resume/ has it with a tuner and a search."""
@@ -73,7 +74,7 @@ def _checks(name: str) -> list[Callable[..., None]]:
     # A method with a rate of its own writes its rule down in its own test file.
     plain = name in ALGORITHMS and type(ALGORITHMS[name]()).server_lr is Algorithm.server_lr
     own += [testing.check_aggregation] if plain else []
-    own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in ("Fixed", "Replay") else []
+    own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in NO_SPACE else []
     return [*shared, *own]
 
 

@@ -4,8 +4,9 @@ from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.tuners.fedex import FedEx
 from lightning_fedhpo.tuners.fedpop import FedPop
 from lightning_fedhpo.tuners.fedtune import FedTune
+from lightning_fedhpo.tuners.fedtuning import FedTuning
 from lightning_fedhpo.tuners.fixed import Fixed
 from lightning_fedhpo.tuners.multiplicative import MultiplicativeWeights
 from lightning_fedhpo.tuners.replay import Replay
 
-__all__ = ["FedEx", "FedPop", "FedTune", "Fixed", "MultiplicativeWeights", "Replay", "Tuner"]
+__all__ = ["FedEx", "FedPop", "FedTune", "FedTuning", "Fixed", "MultiplicativeWeights", "Replay", "Tuner"]
