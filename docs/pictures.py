@@ -52,6 +52,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "fedpop": plots.lineage,
     "fedtune": plots.client_choices,
     "fedtuning": partial(plots.trajectory, name="client/epochs"),
+    "fathom": partial(plots.trajectory, name="client/lr"),
     "replay": partial(plots.trajectory, name="client/lr"),
 }
 

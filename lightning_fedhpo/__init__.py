@@ -36,7 +36,17 @@ from lightning_fedhpo.searches import (
     SuccessiveHalving,
 )
 from lightning_fedhpo.space.search_space import Choice, Float, Int, SearchSpace
-from lightning_fedhpo.tuners import FedEx, FedPop, FedTune, FedTuning, Fixed, MultiplicativeWeights, Replay, Tuner
+from lightning_fedhpo.tuners import (
+    Fathom,
+    FedEx,
+    FedPop,
+    FedTune,
+    FedTuning,
+    Fixed,
+    MultiplicativeWeights,
+    Replay,
+    Tuner,
+)
 
 __all__ = [
     "MAML",
@@ -51,6 +61,7 @@ __all__ = [
     "Dirichlet",
     "Ditto",
     "ExternalSearch",
+    "Fathom",
     "FedAvg",
     "FedDyn",
     "FedEx",

@@ -95,9 +95,11 @@ class ClientResult:
     """The result of a job.
 
     ``weights``, ``buffers`` and ``personal`` are the executor's own tensors: they hold until the next result is asked
-    for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them. ``lr_sums`` has for
-    each weight the sum of its steps' learning rates, where the algorithm needs it; ``handed`` has the tensors that its
-    local training hands to :meth:`Algorithm.receive`.
+    for, so whoever wants to keep them copies them. ``received`` is what the tuner has kept of them. ``lr_sums`` has
+    for each weight the sum of its steps' learning rates, where the algorithm needs it; ``handed`` has the tensors
+    that its local training hands to :meth:`Algorithm.receive`. ``least_cosine`` is the least cosine between a step's
+    gradient and the way from the present weights back to those received, where the tuner needs it and there is a
+    second step.
     """
 
     job: Job
@@ -120,6 +122,7 @@ class ClientResult:
     received: Mapping[str, Any] | None = None
     lr_sums: Sequence[float] = ()
     handed: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+    least_cosine: float | None = None
 
     def release(self) -> None:
         """Let go of the model. Rounds keep their results, and memory must not grow with them."""

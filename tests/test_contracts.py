@@ -50,7 +50,7 @@ SEARCHES = {
     "per-client": lambda: RandomSearch(toy_space(), budget=8, max_rounds=4, per_client=True),
 }
 ALL = {**ALGORITHMS, **TUNERS, "Fixed-set": lambda: Fixed({"lr": 0.3, "epochs": 2}, {"momentum": 0.5}), **SEARCHES}
-NO_SPACE = ("Fixed", "Replay", "FedTuning")
+NO_SPACE = ("Fixed", "Replay", "FedTuning", "Fathom")
 SIDE_BY_SIDE = ("FedProx", "FedOpt", "Scaffold", "FedDyn", "FedEx", "SuccessiveHalving")
 STATES = ("Scaffold", "FedDyn")
 """Clients' states are what side by side changes in a checkpoint; tests/resume/ has it with a tuner and a search."""

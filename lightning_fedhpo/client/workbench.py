@@ -15,6 +15,7 @@ from torch import Tensor
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import LOCAL, Arm
 from lightning_fedhpo.binding.binding import Binding
+from lightning_fedhpo.client.cosine import LeastCosine
 from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, AddedGradient, Limits, LocalRun, Method
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
 from lightning_fedhpo.client.step_log import StepLog
@@ -50,6 +51,7 @@ class Workbench:
         self._generator = torch.Generator()
         self._start: Sequence[Tensor] = ()
         self._carried: Sequence[Tensor] = ()
+        self.cosines = LeastCosine()
         self._added: AddedGradient | None = None
         self._still: Sequence[Tensor] = ()
         layers = [layer for layer in local.module.modules() if getattr(layer, "sparse", False)]
@@ -124,7 +126,8 @@ class Workbench:
         result = self.result(job, used, run.done, weights, run.logged or {}, before, after)
         others = (*buffers, *personal, *(tensor for tensors in run.handed.values() for tensor in tensors))
         finite = result.finite and all_finite(weights) and all(bool(tensor.isfinite().all()) for tensor in others)
-        return replace(result, buffers=buffers, personal=personal, finite=finite, handed=run.handed)
+        more = {"handed": run.handed, "least_cosine": self.cosines.least}
+        return replace(result, buffers=buffers, personal=personal, finite=finite, **more)
 
     def result(
         self,
@@ -226,6 +229,7 @@ class Workbench:
             torch._foreach_copy_([weight.detach() for weight in self.state.weights], list(received))
             self._start = received
         first = int(settings.algorithm.get(LOCAL_EPOCHS, 0))
+        self.cosines.begin()
 
         def once(around: Around | None, after_epoch: Callable[[int], None] | None, added: AddedGradient | None) -> Done:
             self._added = added or self._adds
@@ -239,7 +243,7 @@ class Workbench:
                     after_epoch(epoch)
 
             examples = data.examples(client, "train")
-            return self.local.train(
+            done = self.local.train(
                 examples,
                 first + (epochs or settings.epochs),
                 settings.batch_size,
@@ -252,6 +256,8 @@ class Workbench:
                 around=around,
                 after_epoch=epoch_ended,
             )
+            self.cosines.active = False  # a second training does not start from what was received
+            return done
 
         run = LocalRun(
             self._arm, self._client, settings.algorithm, self._start, sends, self.state, self.local,
@@ -270,18 +276,18 @@ class Workbench:
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Add what the algorithm adds to the gradients, and drop those of what is not to move."""
+        """Add what the algorithm adds to the gradients, drop those of what is not to move, and look at cosines."""
         for tensor in self._still:
             tensor.grad = None
         for tensor in self._sparse:
             if tensor.grad is not None and tensor.grad.is_sparse:
                 tensor.grad = tensor.grad.to_dense()  # what is added is not sparse
-        if self._added is None:
-            return
-        pairs = [(w.grad, one) for w, one in zip(self.state.weights, self._added(), strict=True) if w.grad is not None]
+        weights, added = self.state.weights, [] if self._added is None else self._added()
+        pairs = [(w.grad, one) for w, one in zip(weights, added, strict=False) if w.grad is not None]
         if pairs:
             grads, more = zip(*pairs, strict=True)
             torch._foreach_add_(list(grads), list(more), alpha=self._share)
+        self.cosines.look(weights, self._start)
 
     def score(self, metrics: Mapping[str, float]) -> float:
         """Return the monitored one of what the module logged."""

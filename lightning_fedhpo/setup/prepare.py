@@ -45,7 +45,8 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
         bench.after_backward()
 
     optimizers.rewind()
-    hook = after_backward if algorithm.changes_gradient else None  # the bare loop has no hooks
+    hooked = algorithm.changes_gradient or parts.tuner.needs_cosines
+    hook = after_backward if hooked else None  # the bare loop has no hooks
     local = LocalTraining(parts.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
     if lazy_parameters(module):
         _build_lazy(local, data, _trial_clients(data, parts.monitor)[0], options.seed)
@@ -62,6 +63,7 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, algorithm.local, untrained, options.seed)
     bench = Workbench(local, state, binding, data, algorithm, parts.limits, parts.monitor, options.on_error)
+    bench.cosines.wanted = parts.tuner.needs_cosines
     return bench
 
 

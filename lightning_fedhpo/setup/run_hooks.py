@@ -52,8 +52,8 @@ class RunHooks(Callback, LoopOptions):
             self._session.show_best()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add the algorithm's part to the gradients, if Lightning's own loops train."""
-        if self.algorithm.changes_gradient:
+        """Add the algorithm's part to the gradients, and look at them, if Lightning's own loops train."""
+        if self.algorithm.changes_gradient or self.session.bench.cosines.wanted:
             self.session.bench.after_backward()
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tuners: which configuration each client trains with. A new one is exported here."""
 
 from lightning_fedhpo.tuners.base import Tuner
+from lightning_fedhpo.tuners.fathom import Fathom
 from lightning_fedhpo.tuners.fedex import FedEx
 from lightning_fedhpo.tuners.fedpop import FedPop
 from lightning_fedhpo.tuners.fedtune import FedTune
@@ -9,4 +10,14 @@ from lightning_fedhpo.tuners.fixed import Fixed
 from lightning_fedhpo.tuners.multiplicative import MultiplicativeWeights
 from lightning_fedhpo.tuners.replay import Replay
 
-__all__ = ["FedEx", "FedPop", "FedTune", "FedTuning", "Fixed", "MultiplicativeWeights", "Replay", "Tuner"]
+__all__ = [
+    "Fathom",
+    "FedEx",
+    "FedPop",
+    "FedTune",
+    "FedTuning",
+    "Fixed",
+    "MultiplicativeWeights",
+    "Replay",
+    "Tuner",
+]

@@ -90,6 +90,7 @@ class Tuner(Callback):
         settings: Names of the constructor's arguments that a checkpoint must agree with.
         needs_scores: Whether the tuner learns from clients' scores, so that a monitor is needed.
         needs_before: Whether clients have to be scored before they train, too.
+        needs_cosines: Whether the tuner needs ``ClientResult.least_cosine``; jobs then run one after another.
         needs_everyone: Whether all clients of the federation have to take part in every round.
         lists_values: Whether the space has to list every hyperparameter's values, by ``Choice``.
         repeats: How many jobs each client of a cohort has in a round. They follow one another in :meth:`suggest`.
@@ -110,6 +111,7 @@ class Tuner(Callback):
     settings: Sequence[str] = ()
     needs_scores: bool = False
     needs_before: bool = False
+    needs_cosines: bool = False
     needs_everyone: bool = False
     lists_values: bool = False
     repeats: int = 1

@@ -24,6 +24,7 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     own_training = algorithm.overrides_local_training
     found = {
         f"{type(algorithm).__name__} does more around local training than add to gradients": own_training,
+        "the tuner looks at the gradient of every step": bench.cosines.wanted,
         f"a training step is no plain one: {', '.join(local.lightning_features)}": not local.bare,
         f"it has {', '.join(hooks)}": bool(hooks),
         f"{', '.join(watchers)} acts between jobs": bool(watchers),
