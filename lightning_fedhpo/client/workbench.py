@@ -126,8 +126,8 @@ class Workbench:
         result = self.result(job, used, run.done, weights, run.logged or {}, before, after)
         others = (*buffers, *personal, *(tensor for tensors in run.handed.values() for tensor in tensors))
         finite = result.finite and all_finite(weights) and all(bool(tensor.isfinite().all()) for tensor in others)
-        more = {"handed": run.handed, "least_cosine": self.cosines.least}
-        return replace(result, buffers=buffers, personal=personal, finite=finite, **more)
+        result = replace(result, handed=run.handed, least_cosine=self.cosines.least)
+        return replace(result, buffers=buffers, personal=personal, finite=finite)
 
     def result(
         self,

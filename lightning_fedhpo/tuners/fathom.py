@@ -154,8 +154,8 @@ class Fathom(Tuner):
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
         """Return the first and the largest value, or the smallest where there is one."""
-        known = {LR: [self.lr, self.most_lr], EPOCHS: [1, self.most_epochs], BATCH: [1, self.most_batch_size]}
-        return known.get(name, ()) if part == "client" else ()
+        known: dict[str, list[Any]] = {LR: [self.lr, self.most_lr], EPOCHS: [1, self.most_epochs]}
+        return {**known, BATCH: [1, self.most_batch_size]}.get(name, []) if part == "client" else []
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return the two cosines of the round."""
