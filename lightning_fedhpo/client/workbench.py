@@ -91,12 +91,12 @@ class Workbench:
         self.state.begin(*place)
         self.state.end()
 
-    def step_once(self, client: int) -> None:
-        """Take a client's first step; :meth:`rewound` rolls it back."""
+    def step_once(self, client: int, epochs: int = 1) -> None:
+        """Take the first step of each of a client's epochs; :meth:`rewound` rolls it back."""
         self.state.begin()
         with seeding.preserved():
             self.begin_client(self.untrained_arm(), client, {})
-            self.train(self.data, client, 0, epochs=1, limits=replace(self.limits, train=1.0, val=1.0, steps=1))
+            self.train(self.data, client, 0, epochs=epochs, limits=replace(self.limits, train=1, val=1.0, steps=epochs))
 
     @contextmanager
     def rewound(self) -> Iterator[None]:

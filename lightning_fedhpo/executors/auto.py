@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
@@ -14,7 +13,7 @@ from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor, Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
 from lightning_fedhpo.executors.settings import Sequential, Setting, Vectorized
-from lightning_fedhpo.executors.step_costs import StepCost, StepCounter
+from lightning_fedhpo.executors.step_costs import LARGE_PRODUCT, Operations, StepCounter
 from lightning_fedhpo.executors.vectorized.builder import build_vectorized
 from lightning_fedhpo.executors.vectorized.executor import VectorizedExecutor
 from lightning_fedhpo.executors.vectorized.graph.trace import compiler
@@ -28,21 +27,8 @@ a busy one, where each of its many short calculations waits for both threads.
 """
 LEAST_CALLS = 0.1
 """The least share of calls in a step's cost. Below, it is all arithmetic: computing jobs together brings nothing."""
-LARGE_PRODUCT = 1e8
-"""Operations of a product of matrices from which on oneDNN is the faster library."""
 LARGE_MODEL = 1 << 20
 """Bytes of a model with recurrent layers from which on more threads help: torch does not count their operations."""
-
-
-class Operations(NamedTuple):
-    """The floating-point operations of a job's step, as far as torch can count them.
-
-    ``product`` are those of its largest product of matrices, for each example; ``cost`` is what it costs.
-    """
-
-    all: float
-    cost: StepCost = StepCost(0.0, 0.0, 0.0)
-    product: float = 0.0
 
 
 def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Executor:
@@ -66,8 +52,7 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             say = rank_zero_warn if asked else rank_zero_info
     for one in (sequential, executor):  # the first for a run that falls back
         one.threads = setting.threads or (1 if on_cpu and _is_small(one, bench, step, plan) else None)
-        large = on_cpu and step.product * _examples(one, bench, plan) >= LARGE_PRODUCT
-        one.large_products = large and machine.takes_onednn()
+        one.large_products = step.product * _examples(one, bench, plan) >= LARGE_PRODUCT
     count = executor.threads or plan.threads
     why = ", as asked for" if setting.threads else ", as steps are small" if executor.threads else ""
     text += "; large products by oneDNN" if executor.large_products else ""
@@ -97,7 +82,7 @@ def _try_vectorized(
         why_not_compiled = "there is no C++ compiler"
     elif asked:
         why_not_compiled = ""
-    found = build_vectorized(sequential, plan, memory, step.cost, why_not_compiled, trusts_user=asked)
+    found = build_vectorized(sequential, plan, memory, step, why_not_compiled, trusts_user=asked)
     if found is None:
         return sequential, "jobs run one after another: side by side, a round would take as long or longer"
     chosen, why_not_compiled = found
@@ -139,14 +124,19 @@ def _reason_for_sequential(bench: Workbench, step: Operations, plan: Plan) -> st
 
 
 def operations(bench: Workbench, client: int) -> Operations:
-    """Count the operations of a client's first step."""
-    counter, costs = FlopCounterMode(display=False), StepCounter()
+    """Count the operations of a client's step: what a second one adds to a first."""
     try:
-        with bench.rewound(), counter, costs:
-            bench.step_once(client)
+        (once, first), (twice, both) = (_counted(bench, client, steps) for steps in (1, 2))
     except Exception:
         return Operations(0.0)  # a client that the run goes on without: it says nothing
-    counts = counter.get_flop_counts().get("Global", {})  # nothing if torch counts none of the operations
     examples = min(bench.binding.settings.batch_size, int(bench.data.sizes("train")[client]))
     parameters = sum(weight.numel() for weight in bench.state.weights)
-    return Operations(float(sum(counts.values())), costs.cost(examples, parameters), costs.largest / examples)
+    onednn = bench.state.weights[0].is_cpu and machine.takes_onednn()
+    return Operations(float(twice - once), both.cost(first, examples, parameters), onednn * both.largest / examples)
+
+
+def _counted(bench: Workbench, client: int, steps: int) -> tuple[int, StepCounter]:
+    flops, costs = FlopCounterMode(display=False), StepCounter()
+    with bench.rewound(), flops, costs:
+        bench.step_once(client, epochs=steps)
+    return sum(flops.get_flop_counts().get("Global", {}).values()), costs  # none if torch counts none of the operations

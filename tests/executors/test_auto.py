@@ -12,7 +12,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, Iid
-from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.executors import Vectorized, auto
+from lightning_fedhpo.executors.step_costs import StepCounter
 from lightning_fedhpo.executors.vectorized import builder, programs
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
@@ -47,6 +48,30 @@ def test_a_module_without_a_matrix_product_runs_side_by_side_by_default() -> Non
     fed = run("auto", Factorisation(), data=data)
     assert is_vectorized(fed)
     agree(run("sequential", Factorisation(), data=data), fed)
+
+
+def _work(net: nn.Module, images: Tensor) -> float:
+    with StepCounter() as counter:
+        net(images.contiguous(memory_format=torch.channels_last)).sum().backward()
+    return counter.work
+
+
+def test_few_channels_cost_as_much_as_a_vector_of_them() -> None:
+    """Measured with one channel: a backward with the images' gradient takes 7 times one without, pooling six channels
+    six times as long as pooling eight."""
+    images, convolution, pool = torch.randn(8, 1, 28, 28), nn.Conv2d(1, 6, 5), nn.MaxPool2d(2)
+    assert _work(convolution, images.requires_grad_()) > 3 * _work(convolution, images.detach())
+    six, eight = (torch.randn(8, count, 28, 28, requires_grad=True) for count in (6, 8))
+    assert _work(pool, six) > 2 * _work(pool, eight)
+
+
+def test_a_step_costs_what_a_second_one_adds() -> None:
+    """Buffers of momentum are made once a job: a step with them has no more operations than one without."""
+    counted = []
+    for momentum in (0.0, 0.9):
+        bench = executor_of(run("sequential", Net(momentum=momentum))).bench
+        counted.append(auto.operations(bench, 0).cost.call)
+    assert counted[0] == counted[1] > 0
 
 
 def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.data.columns import Columns
 from lightning_fedhpo.executors.base import Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
-from lightning_fedhpo.executors.step_costs import COMPILING, StepCost, traced_cost
+from lightning_fedhpo.executors.step_costs import COMPILING, LARGE_PRODUCT, Operations, traced_cost
 from lightning_fedhpo.executors.vectorized.added_gradient import AddedGradient
 from lightning_fedhpo.executors.vectorized.batched_jobs import SPLITS, BatchedJobs
 from lightning_fedhpo.executors.vectorized.eligibility import conditions, original_values, own_values
@@ -37,13 +37,13 @@ def build_vectorized(
     sequential: SequentialExecutor,
     plan: Plan,
     memory: int,
-    alone: StepCost,
+    alone: Operations,
     why_not_compiled: str | None,
     trusts_user: bool,
 ) -> tuple[VectorizedExecutor, str] | None:
     """Return an executor that runs jobs side by side, after a comparison of some clients with the sequential one.
 
-    ``alone`` is the cost of a single job's step. With ``trusts_user`` any loss is taken, and every job; else the result
+    ``alone`` is a single job's step. With ``trusts_user`` any loss is taken, and every job; else the result
     is None where lanes bring nothing. ``why_not_compiled`` is a reason not to compile, empty to compile, or None to
     compile if it pays; the reason that holds in the end is returned, too.
 
@@ -92,13 +92,13 @@ def _compare_first_steps(
 def _shape(
     batched: BatchedJobs,
     plan: Plan,
-    alone: StepCost,
+    alone: Operations,
     graphs: Sequence[Graph],
     why_not_compiled: str | None,
     trusts_user: bool,
 ) -> tuple[LaneShape, str]:
     """Return the run's shape, and why not to compile."""
-    at_once = not batched.bench.state.weights[0].is_cpu
+    at_once = not batched.bench.state.weights[0].is_cpu  # a device takes as long for all lanes as for one
     if not why_not_compiled and not at_once and convolves_images(graphs[0]):
         why_not_compiled = "convolutions of images are slower then"
     sizes, defaults = batched.bench.data.sizes("train"), batched.bench.binding.settings
@@ -112,14 +112,19 @@ def _shape(
         return max(1, batched.memory // 2 // batched.lane_bytes(width))
 
     def shape(compiled: bool) -> LaneShape:
-        tick = traced_cost(graphs[0], graphs[1], COUNTED_LANES, COUNTED_WIDTHS, compiled)
-        return choose_shape(drawn, alone, tick, most, widest, all_in_lanes=trusts_user or at_once, at_once=at_once)
+        costs = [traced_cost(graphs, COUNTED_LANES, COUNTED_WIDTHS, compiled, onednn) for onednn in (False, True)]
+
+        def tick(width: float, lanes: float) -> float:
+            onednn = lanes * width * alone.product >= LARGE_PRODUCT
+            return costs[onednn].of(width, 1 if at_once else lanes)
+
+        return choose_shape(drawn, alone.cost, tick, most, widest, all_in_lanes=trusts_user or at_once)
 
     plain = shape(compiled=False)
     if why_not_compiled:
         return plain, why_not_compiled
     better = shape(compiled=True)
-    saved = (min(1.0, plain.share) - better.share) * drawn.cost(alone)
+    saved = (min(1.0, plain.share) - better.share) * drawn.cost(alone.cost)
     compiling = COMPILING[0] + COMPILING[1] * sum(node.op == "call_function" for node in graphs[0].nodes)
     enough = compiling / saved if saved > 0 else math.inf
     if why_not_compiled == "" or (plan.updates or 0) >= enough:

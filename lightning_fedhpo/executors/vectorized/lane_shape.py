@@ -22,7 +22,9 @@ MOST_JOBS = 400
 """Jobs of a drawn round at most; a larger round is estimated from so many."""
 WIDTHS = (4, 8, 16, 32, 64, 128)
 """Widths of pieces, where batch sizes differ."""
-LEAST_GAIN = 0.1
+JOB = 2.0
+"""What a job that runs alone costs beside its steps, in calls of a step: lanes load and score many jobs together."""
+LEAST_GAIN = 0.05
 """The part of a round's cost that lanes must save: costs are estimates."""
 
 
@@ -48,7 +50,8 @@ class DrawnJobs:
 
     def each(self, alone: StepCost) -> NDArray[Any]:
         """What every job costs that runs alone."""
-        found: NDArray[Any] = self.epochs * (self.batches * alone.of(0) + self.examples * alone.example)
+        steps = self.epochs * (self.batches * alone.of(0) + self.examples * alone.example)
+        found: NDArray[Any] = steps + JOB * alone.call
         return found
 
     def cost(self, alone: StepCost) -> float:
@@ -84,21 +87,21 @@ def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: in
 def choose_shape(
     jobs: DrawnJobs,
     alone: StepCost,
-    tick: StepCost,
+    tick: Callable[[float, float], float],
     most: Callable[[int], int],
     widest: int | None,
     *,
     all_in_lanes: bool = False,
-    at_once: bool = False,
 ) -> LaneShape:
     """Return the shape that costs least, with a limit of zero where all jobs had better run alone.
 
-    A step costs ``alone``, a tick of lanes ``tick``. ``most`` returns how many lanes of a width fit into memory. Where
-    all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves none to run alone. A device that
-    computes lanes ``at_once`` takes as long for all of them as for one.
+    A step costs ``alone``; ``tick`` returns what a tick costs, by width and lanes. ``most`` returns how many lanes of a
+    width fit into memory. Where all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves
+    none to run alone.
 
     >>> jobs = draw_jobs(np.array([64]), [(8, 1), (64, 1)], jobs=8)
-    >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), StepCost(90.0, 0.0, 4.0), lambda width: 99, None)
+    >>> tick = StepCost(90.0, 0.0, 7.0).of
+    >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), tick, lambda width: 99, None)
     >>> shape.width, shape.limit
     (8, 64)
     >>> cheap, at_once = StepCost(90.0, 0.0, 4.0), {"all_in_lanes": True, "at_once": True}
@@ -116,7 +119,7 @@ def choose_shape(
             ticks = np.where(inside, jobs.ticks(width), 0)
             for lanes in _numbers(min(several, most(width))):
                 longest = np.maximum(np.ceil(ticks.sum(1) / lanes), ticks.max(1))
-                share = float((longest.sum() * tick.of(width, 1 if at_once else lanes) + rest) / single.sum())
+                share = float((longest.sum() * tick(width, lanes) + rest) / single.sum())
                 if share < found.share:
                     found = LaneShape(lanes, width, limit, share)
     return found
