@@ -151,7 +151,7 @@ def work_of(
     name = getattr(func, "_opname", "") or getattr(func, "__name__", "")
     if name in ("convolution", "convolution_backward"):
         calls = CONVOLVED["traced"] + lanes * CONVOLVED["lane"] if lanes else 0.0
-        return calls + _convolved(name, args, found, lanes)
+        return calls + _convolved(name, args, found)
     if name in _PRODUCTS:
         one, other = args[_PRODUCTS[name] :][:2]
         elements: float = READ * sum(x.numel() for x in (one, other, found))
@@ -160,7 +160,8 @@ def work_of(
     if name == "max_pool2d_with_indices":
         pooled: Tensor = found[0]
         innermost = pooled.dim() == 4 and pooled.is_contiguous(memory_format=torch.channels_last)
-        return POOLED[innermost and pooled.shape[1] >= 8] * pooled.numel() * math.prod(args[1])
+        size: int = pooled.numel() * math.prod(args[1])
+        return POOLED[innermost and pooled.shape[1] >= 8] * size
     schema = getattr(func, "_schema", None)
     aliases = [one.alias_info for one in schema.returns if one.alias_info] if schema is not None else []
     if name in ("getitem", "_unsafe_view") or any(not alias.is_write for alias in aliases):
@@ -170,13 +171,10 @@ def work_of(
     return count * (FUSED * min(each, ELEMENT) if compiled else each)
 
 
-def _convolved(name: str, args: Any, found: Any, lanes: int) -> float:
+def _convolved(name: str, args: Any, found: Any) -> float:
     forward = name == "convolution"
     image, weight, groups = (found, args[1], args[8]) if forward else (args[0], args[2], args[9])
+    operations: int = 2 * image.numel() * math.prod(weight.shape[1:])
     to_image, to_weight = (False, True) if forward else args[10][:2]
-    operations = 2 * image.numel() * math.prod(weight.shape[1:])
-    channels = {"image": weight.shape[1], "weight": weight.shape[0] / groups}
-    factors = [
-        max(1.0, VECTOR / channels[kind]) for kind, wanted in (("image", to_image), ("weight", to_weight)) if wanted
-    ]
-    return CONVOLUTION * operations * sum(factors)
+    channels: list[float] = [weight.shape[1]] * to_image + [weight.shape[0] / groups] * to_weight
+    return CONVOLUTION * operations * sum(max(1.0, VECTOR / count) for count in channels)

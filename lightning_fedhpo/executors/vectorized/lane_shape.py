@@ -97,15 +97,14 @@ def choose_shape(
 
     A step costs ``alone``; ``tick`` returns what a tick costs, by width and lanes. ``most`` returns how many lanes of a
     width fit into memory. Where all jobs have one batch size, that is the ``widest`` piece. ``all_in_lanes`` leaves
-    none to run alone.
+    none to run alone. The second example is a device that takes as long for all lanes as for one.
 
     >>> jobs = draw_jobs(np.array([64]), [(8, 1), (64, 1)], jobs=8)
     >>> tick = StepCost(90.0, 0.0, 7.0).of
     >>> shape = choose_shape(jobs, StepCost(90.0, 0.0, 1.0), tick, lambda width: 99, None)
     >>> shape.width, shape.limit
     (8, 64)
-    >>> cheap, at_once = StepCost(90.0, 0.0, 4.0), {"all_in_lanes": True, "at_once": True}
-    >>> choose_shape(jobs, StepCost(90.0, 0.0, 1.0), cheap, lambda width: 99, None, **at_once).lanes
+    >>> choose_shape(jobs, StepCost(90.0, 0.0, 1.0), lambda width, _: tick(width), lambda width: 99, None).lanes
     8
     """
     single = jobs.each(alone)
