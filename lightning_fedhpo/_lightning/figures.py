@@ -40,21 +40,21 @@ class LoggedValues:
     A module that overrides ``log`` reaches it, and ``trainer.callback_metrics`` reads a client's figures from it.
     """
 
-    def __init__(self, recorder: Log) -> None:
-        self._recorder = recorder
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     def log(self, fx: str, name: str, value: Any, **options: Any) -> None:
         """Pass one logged value on."""
         options.pop("sync_dist_fn", None)
-        self._recorder.log(name, value, **options)
+        self._log.log(name, value, **options)
 
     def metrics(self, on_step: bool) -> dict[str, dict[str, Tensor]]:
         """Return a client's figures as Lightning's collections do."""
-        figures = {name: torch.tensor(value) for name, value in self._recorder.so_far().items()}
+        figures = {name: torch.tensor(value) for name, value in self._log.so_far().items()}
         return {"callback": figures, "log": {}, "pbar": {}}
 
     def reset(self, *arguments: Any, **options: Any) -> None:
-        """Do nothing: a recorder is emptied at the beginning of a pass."""
+        """Do nothing: a log is emptied at the beginning of a pass."""
 
 
 def logging_into(module: LightningModule, log: Callable[..., None]) -> Replaced:

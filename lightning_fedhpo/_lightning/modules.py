@@ -80,12 +80,12 @@ class ModuleHooks:
         return None
 
     @contextmanager
-    def logging_to(self, recorder: Log, hook: str) -> Iterator[None]:
-        """Lead ``self.log`` into a recorder while a client trains or validates."""
+    def logging_to(self, log: Log, hook: str) -> Iterator[None]:
+        """Lead ``self.log`` into a log of its own while a client trains or validates."""
         loop, connector = self._trainer.fit_loop.epoch_loop, self._trainer._logger_connector
-        log, values = {"log": recorder.log} if self._shadowed else {}, LoggedValues(recorder)
+        shadow, values = {"log": log.log} if self._shadowed else {}, LoggedValues(log)
         with (
-            Replaced(self._module, _current_fx_name=hook, **log),
+            Replaced(self._module, _current_fx_name=hook, **shadow),
             Replaced(connector, _callback_metrics=dict(connector._callback_metrics)),
             Replaced(loop, logged_values=values),  # where Lightning looks while the module trains
             Replaced(loop.val_loop, _results=values),  # and while it validates

@@ -31,22 +31,22 @@ class LocalSchedulers:
         """Whether one of them may want a client's validation scores at the end of an epoch."""
         return any(config.reduce_on_plateau for config in self._by_epoch)
 
-    def after_step(self, number: int, last: bool, recorder: Log) -> None:
+    def after_step(self, number: int, last: bool, log: Log) -> None:
         """Step those that go by optimizer steps."""
         if self._by_step and ((number + 1) % self._window == 0 or last):
-            self._advance(self._by_step, number, recorder, None)
+            self._advance(self._by_step, number, log, None)
 
-    def after_epoch(self, epoch: int, recorder: Log, validate: Validate) -> None:
+    def after_epoch(self, epoch: int, log: Log, validate: Validate) -> None:
         """Step those that go by local epochs; ``validate`` scores the client for one that watches its validation."""
         if self._by_epoch:
-            self._advance(self._by_epoch, epoch, recorder, validate)
+            self._advance(self._by_epoch, epoch, log, validate)
 
-    def _advance(self, configs: Sequence[Any], number: int, recorder: Log, validate: Validate) -> None:
+    def _advance(self, configs: Sequence[Any], number: int, log: Log, validate: Validate) -> None:
         scores: dict[str, float] | None = None
         for config in configs:
             if (number + 1) % config.frequency or _is_over(config.scheduler):
                 continue
-            logged = recorder.so_far() if config.reduce_on_plateau else {}
+            logged = log.so_far() if config.reduce_on_plateau else {}
             if config.reduce_on_plateau and config.monitor not in logged and validate is not None:
                 scores = validate() if scores is None else scores
                 logged |= scores

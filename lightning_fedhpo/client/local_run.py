@@ -114,7 +114,7 @@ class LocalRun:
         new, done = self.once(around, after_epoch, added), self.done
         total = done.steps + new.steps, done.examples + new.examples, done.evaluations + new.evaluations
         self.done = Done(*total, new.lr_sums)
-        logged = self.local.recorder.finish()
+        logged = self.local.step_log.finish()
         self.logged = logged if self.logged is None else self.logged
 
     def gradient(self, split: str = "train", of: Sequence[Tensor] | None = None) -> list[Tensor]:
@@ -144,7 +144,7 @@ class LocalRun:
             torch._foreach_copy_([one.detach() for one in self.trained], list(at))
             for loss, _ in self.local.losses([(batch, 1)], number, StepLog([])):
                 found = torch.autograd.grad(loss, self.trained, allow_unused=True)
-        self.done = replace(self.done, evaluations=self.done.evaluations + self.local.recorder.batch_size)
+        self.done = replace(self.done, evaluations=self.done.evaluations + self.local.step_log.batch_size)
         return list(found)
 
     @torch.no_grad()

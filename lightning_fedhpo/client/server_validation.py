@@ -83,11 +83,11 @@ class ServerValidation:
             bench.binding.apply(config)
             return bench.evaluate(self.examples, self.batch_size)
 
-    def differentiate(self, recorder: StepLog) -> dict[str, float]:
-        """Run the module's ``validation_step`` with gradients, whose values ``recorder`` takes."""
+    def differentiate(self, log: StepLog) -> dict[str, float]:
+        """Run the module's ``validation_step`` with gradients, whose values ``log`` takes."""
         with self._begun() as bench:
             bench.binding.restore()  # and not the last job's values, which the validation may read
-            return bench.differentiate(self.examples, recorder, self.batch_size)
+            return bench.differentiate(self.examples, log, self.batch_size)
 
     @contextmanager
     def _begun(self) -> Iterator[Workbench]:

@@ -25,11 +25,11 @@ class StepLog:
         metrics: The module's torchmetrics objects, which are reset before and after every pass.
 
     Example:
-        >>> recorder = StepLog([])
-        >>> recorder.begin("validation")
-        >>> recorder.batch_size = 3; recorder.log("loss", 1.0)
-        >>> recorder.batch_size = 1; recorder.log("loss", 5.0)
-        >>> recorder.finish()
+        >>> log = StepLog([])
+        >>> log.begin("validation")
+        >>> log.batch_size = 3; log.log("loss", 1.0)
+        >>> log.batch_size = 1; log.log("loss", 5.0)
+        >>> log.finish()
         {'loss': 2.0}
     """
 

@@ -63,7 +63,7 @@ class LocalTraining:
         sums_rates: Sum up the learning rates of a client's steps, which ``schedules`` may change inside its training.
 
     Attributes:
-        recorder: Holds what the module logs.
+        step_log: Holds what the module logs.
         channels_inside: Whether batches of images have channels innermost.
         lightning_features: Names what a step has beside loss, backward and optimizer, and only Lightning's loop does;
             with nothing it is ``bare``.
@@ -81,7 +81,7 @@ class LocalTraining:
         schedules: bool = True,
     ) -> None:
         self.trainer, self.module = trainer, module
-        self.recorder = StepLog([child for child in module.modules() if isinstance(child, Metric)])
+        self.step_log = StepLog([child for child in module.modules() if isinstance(child, Metric)])
         self.evaluation_batch_size = data.eval_batch_size
         self.channels_inside = False
         self._sums_rates = sums_rates
@@ -132,7 +132,7 @@ class LocalTraining:
         around: Around | None = None,
         after_epoch: Callable[[int], None] | None = None,
     ) -> Done:
-        """Train for some epochs of so many batches; :attr:`recorder` has what the module logged.
+        """Train for some epochs of so many batches; :attr:`step_log` has what the module logged.
 
         From the epoch ``first`` on, learning rates are summed up. ``val`` is for a schedule that watches the client's
         validation. ``around`` is called in place of every step, ``after_epoch`` with the number of every epoch that
@@ -140,7 +140,7 @@ class LocalTraining:
         """
         trainer, hooks = self.trainer, self._hooks
         examples, transfer = self._ready(examples)
-        recorder, schedulers, inside = self.recorder, self._schedulers, self.channels_inside
+        log, schedulers, inside = self.step_log, self._schedulers, self.channels_inside
         step = self._step if around is None else partial(around, self._step)
         length = len(examples)
         steps, seen, bare, ends = 0, 0, self.bare, hooks.has("on_train_batch_end")
@@ -148,16 +148,16 @@ class LocalTraining:
         groups = [group for one in trainer.optimizers for group in one.param_groups] if self._sums_rates else []
         sums, window, stopping = [0.0] * len(groups), trainer.accumulate_grad_batches, trainer.should_stop
         validate = partial(self._watched, val, val_limit) if val is not None and len(val) else None
-        recorder.begin("training")
+        log.begin("training")
         with (
-            hooks.logging_to(recorder, "training_step"),
+            hooks.logging_to(log, "training_step"),
             private.local_progress(self.trainer, batches) as progress,
         ):
             for epoch in range(epochs):
                 hooks.call("on_train_epoch_start")
                 order = torch.randperm(length, generator=generator)
                 for number, batch in enumerate(examples.batches(order, batch_size, batches)):
-                    recorder.batch_size = size = min(batch_size, length - number * batch_size)
+                    log.batch_size = size = min(batch_size, length - number * batch_size)
                     if transfer is not None:
                         batch = transfer(batch)
                     if inside:
@@ -174,7 +174,7 @@ class LocalTraining:
                     steps += 1
                     seen += size
                     if schedulers is not None:
-                        schedulers.after_step(number, number + 1 == batches, recorder)
+                        schedulers.after_step(number, number + 1 == batches, log)
                     if steps == max_steps or trainer.should_stop is not stopping:
                         break
                 hooks.call("on_train_epoch_end")
@@ -183,7 +183,7 @@ class LocalTraining:
                 if steps == max_steps or trainer.should_stop is not stopping:
                     break
                 if schedulers is not None:  # after the last epoch none needs a score
-                    schedulers.after_epoch(epoch, recorder, validate if epoch + 1 < epochs else None)
+                    schedulers.after_epoch(epoch, log, validate if epoch + 1 < epochs else None)
         validated = self._validations * (self.scored(val, val_limit) if val is not None else 0)
         return Done(steps, seen, validated, sums)
 
@@ -195,7 +195,7 @@ class LocalTraining:
             raise MisconfigurationException(
                 "this method differentiates a loss, but the module optimises by hand: take automatic optimization."
             )
-        step, log = private.step_function(self.module, "training_step"), log or self.recorder
+        step, log = private.step_function(self.module, "training_step"), log or self.step_log
         log.begin("training")
         with self._hooks.logging_to(log, "training_step"):
             for number, (batch, size) in enumerate(batches, first):
@@ -215,25 +215,25 @@ class LocalTraining:
         examples: Examples,
         stage: str = "validation",
         limit: int | float = 1.0,
-        recorder: StepLog | None = None,
+        log: StepLog | None = None,
         batch_size: int | None = None,
         gradients: bool = False,
     ) -> dict[str, float]:
         """Run the module's validation or test step over a client's examples and return what it logged.
 
-        ``recorder`` collects it in place of :attr:`recorder`.
+        ``log`` collects it in place of :attr:`step_log`.
         """
-        hooks, recorder = self._hooks, recorder or self.recorder
+        hooks, log = self._hooks, log or self.step_log
         examples, transfer = self._ready(examples)
         size, inside = batch_size or self.evaluation_batch_size, self.channels_inside and stage == "validation"
         count = batches_of(len(examples), size, False, limit)
         step = self._evaluation_steps.get(stage)
         if step is None:
             step = self._evaluation_steps[stage] = private.evaluation_step(self.trainer, self.module, stage)
-        recorder.begin(stage)
+        log.begin(stage)
         with (
             torch.set_grad_enabled(gradients),
-            hooks.logging_to(recorder, f"{stage}_step"),
+            hooks.logging_to(log, f"{stage}_step"),
             private.evaluating(self.trainer, stage),
         ):
             modes = [child for child in self._modules if child.training]
@@ -244,24 +244,24 @@ class LocalTraining:
                 for number in range(count):
                     start = number * size
                     batch = examples.slice(start, min(start + size, len(examples)))
-                    recorder.batch_size = min(size, len(examples) - start)
+                    log.batch_size = min(size, len(examples) - start)
                     if transfer is not None:
                         batch = transfer(batch)
                     if inside:
                         batch = channels_inside(batch)
                     hooks.call(f"on_{stage}_batch_start", batch, number)
                     output = step(batch, number)
-                    recorder.returned(output)
+                    log.returned(output)
                     hooks.call(f"on_{stage}_batch_end", output, batch, number)
                 hooks.call(f"on_{stage}_epoch_end")
                 hooks.call(f"on_{stage}_end")
             finally:
                 self._set_mode(True, stage, modes)
-        return recorder.finish()
+        return log.finish()
 
     def _watched(self, val: Examples, limit: int | float) -> dict[str, float]:
         self._validations += 1
-        return self.evaluate(val, limit=limit, recorder=StepLog([]))
+        return self.evaluate(val, limit=limit, log=StepLog([]))
 
     def _set_mode(self, training: bool, stage: str, modes: Sequence[nn.Module]) -> None:
         # Only what was in training mode before: a frozen backbone in eval mode stays there.

@@ -204,9 +204,9 @@ class Workbench:
         """Return what the module logs when it validates on examples, as it is now."""
         return self.local.evaluate(examples, limit=self.limits.val, batch_size=batch_size)
 
-    def differentiate(self, examples: Examples, recorder: StepLog, batch_size: int | None = None) -> dict[str, float]:
-        """Validate on examples with gradients, whose values ``recorder`` takes."""
-        return self.local.evaluate(examples, "validation", self.limits.val, recorder, batch_size, gradients=True)
+    def differentiate(self, examples: Examples, log: StepLog, batch_size: int | None = None) -> dict[str, float]:
+        """Validate on examples with gradients, whose values ``log`` takes."""
+        return self.local.evaluate(examples, "validation", self.limits.val, log, batch_size, gradients=True)
 
     def train(
         self,

@@ -31,23 +31,23 @@ def validated(
         size: Returns the number of a batch's examples.
     """
     loader, count = _validation_batches(trainer)
-    hooks, recorder = private.ModuleHooks(trainer, module), StepLog([])
+    hooks, log = private.ModuleHooks(trainer, module), StepLog([])
     transfer = private.batch_transfer(trainer, module)
     step = private.evaluation_step(trainer, module, "validation")
-    recorder.begin("validation")
-    with hooks.logging_to(recorder, "validation_step"):
+    log.begin("validation")
+    with hooks.logging_to(log, "validation_step"):
         hooks.call("on_validation_start")
         hooks.call("on_validation_epoch_start")
         for number, batch in enumerate(islice(loader, count)):
             batch = transfer(batch)
-            recorder.batch_size = size(batch)
+            log.batch_size = size(batch)
             hooks.call("on_validation_batch_start", batch, number)
             output = step(batch, number)
-            recorder.returned(output)
+            log.returned(output)
             hooks.call("on_validation_batch_end", output, batch, number)
         hooks.call("on_validation_epoch_end")
         hooks.call("on_validation_end")
-    return recorder.finish()
+    return log.finish()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def check(parts: RunParts, state: RunState, bench: Workbench, jobs: Sequence[Job
     if not jobs or rounds < min(PATIENCE, total):
         return
     with processes.fail_together("the look for what is at fault"), seeding.preserved():
-        is_rate, reason = _fault(bench, arms.best, jobs, rounds == total, parts.monitor)
+        is_rate, reason = _fault(bench, arms.best, jobs, rounds == total)
     if is_rate and search.keeps_start and arms.retrained is None:
         # The search learns from an arm with too high a rate, as long as others have trained or are to come.
         alone = len({job.arm for job in jobs}) == 1
@@ -45,9 +45,9 @@ def check(parts: RunParts, state: RunState, bench: Workbench, jobs: Sequence[Job
     raise DivergedError(f"no client of {which} came back with a loss and weights that are finite: {reason}")
 
 
-def _fault(bench: Workbench, arm: Arm, jobs: Sequence[Job], untrained: bool, monitor: str | None) -> tuple[bool, str]:
+def _fault(bench: Workbench, arm: Arm, jobs: Sequence[Job], untrained: bool) -> tuple[bool, str]:
     """Return whether a rate is at fault, and the reason to show."""
-    splits = ["train"] if monitor is None else ["train", "val"]
+    splits = ["train"] if bench.monitor is None else ["train", "val"]
     clients = sorted({job.client for job in jobs})
     try:
         sick = [client for client in clients if not all(_finite_examples(bench, client, split) for split in splits)]
@@ -58,7 +58,7 @@ def _fault(bench: Workbench, arm: Arm, jobs: Sequence[Job], untrained: bool, mon
                 f"the data is at fault. All {len(clients)} clients (clients {names}) have examples with values that "
                 "are not finite: clean them."
             )
-        finite, used = _finite_loss(bench, arm, job, monitor)
+        finite, used = _finite_loss(bench, arm, job)
     except Exception as error:  # as clients' own, which `on_error="drop"` goes on without
         return False, f"a client raises {type(error).__name__}: {error}."
     besides = f" Besides, {len(sick)} of {len(clients)} clients have values that are not finite." if sick else ""
@@ -89,7 +89,7 @@ def _finite(batch: Any) -> bool:
     return all(map(_finite, parts))
 
 
-def _finite_loss(bench: Workbench, arm: Arm, job: Job, monitor: str | None) -> tuple[bool, Mapping[str, object]]:
+def _finite_loss(bench: Workbench, arm: Arm, job: Job) -> tuple[bool, Mapping[str, object]]:
     """Return whether a client's loss and score are finite at the arm's weights, and the values in force.
 
     The learning rate is zero: only a gradient that is not finite can change the weights.
@@ -106,9 +106,9 @@ def _finite_loss(bench: Workbench, arm: Arm, job: Job, monitor: str | None) -> t
         examples = bench.data.examples(job.client, "train")
         batches = replace(bench.limits, train=1.0).batches(len(examples), size)
         local.train(examples, 1, size, batches, draw, max_steps=steps)
-        local.recorder.finish()
+        local.step_log.finish()
         finite = all_finite(bench.state.weights)
-        if finite and monitor is not None and len(val):
-            finite = math.isfinite(bench.evaluate(val)[monitor])
+        if finite and bench.monitor is not None and len(val):
+            finite = math.isfinite(bench.evaluate(val)[bench.monitor])
     bench.show(arm)
     return finite, used

@@ -41,7 +41,6 @@ class RunParts:
 
     Attributes:
         server: Scores arms on the server's own examples; None if it has none.
-        monitor: The score that clients are asked for; None if only the server is asked, or nobody.
         needs_before: Whether clients are scored before they train, too.
     """
 
@@ -52,13 +51,18 @@ class RunParts:
     search: Search
     data: FederatedData
     server: ServerValidation | None
-    monitor: str | None
     needs_before: bool
 
     @property
     def algorithm(self) -> Algorithm:
         """The federated method."""
         return self.options.algorithm
+
+    @property
+    def clients_monitor(self) -> str | None:
+        """The score that clients are asked for; None if only the server is asked, or nobody."""
+        asked = self.options.target != "server" or self.data.sizes("val").any()
+        return self.options.monitor if asked else None
 
     @property
     def method(self) -> dict[str, Any]:

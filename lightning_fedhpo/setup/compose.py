@@ -33,7 +33,6 @@ def compose(
         checks.check_federation(wrong, options, data)
         options.algorithm.use_federation(data.sizes("train"))
         split = server_split(options.server_data, data)
-        scores_clients = options.target != "server" or data.sizes("val").any()
         needed = options.target == "global" or tuner.needs_before
         asked = needed if options.score_before is None else options.score_before
         parts = RunParts(
@@ -44,7 +43,6 @@ def compose(
             search,
             data,
             server=None if split is None or options.monitor is None else ServerValidation(split, options.seed, bench),
-            monitor=options.monitor if scores_clients else None,
             needs_before=options.monitor is not None and asked,
         )
         _check(parts, wrong)
@@ -67,7 +65,7 @@ def _check(parts: RunParts, wrong: WrongSettings) -> None:
     attempt(search.exclude_tuned, tuner.client_names, server, len(parts.data))
     attempt(checks.check_drawn, tuner, search)
     attempt(trainer_checks.check_rounds, parts.trainer, search, options.retrain or 0)
-    attempt(checks.check_scores, options.monitor, parts.monitor, tuner, search)
+    attempt(checks.check_scores, options.monitor, parts.clients_monitor, tuner, search)
     checks.tell_unused_server_space(tuner, search)
 
 

@@ -49,7 +49,7 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
     hook = after_backward if hooked else None  # the bare loop has no hooks
     local = LocalTraining(parts.trainer, module, data, hook, algorithm.needs_lr_sums, options.schedules == "job")
     if lazy_parameters(module):
-        _build_lazy(local, data, _trial_clients(data, parts.monitor)[0], options.seed)
+        _build_lazy(local, data, _trial_clients(data, parts.clients_monitor)[0], options.seed)
     settings = LocalSettings(options.epochs, data.batch_size, dict(algorithm.client))
     binding = Binding(module, optimizers, settings, tuning.names)
     _check_values(tuning, binding, algorithm)
@@ -62,7 +62,8 @@ def build_bench(parts: RunParts, optimizers: LocalOptimizers, tuning: TuningPlan
     algorithm.check_training(parts.trainer.optimizers, tuning.names, epochs)
     untrained = [name for name, _, trainable in named_state(module) if not trainable]  # the trial shows which move
     state = module_state(module, algorithm.local, untrained, options.seed)
-    bench = Workbench(local, state, binding, data, algorithm, parts.limits, parts.monitor, options.on_error)
+    monitor = parts.clients_monitor
+    bench = Workbench(local, state, binding, data, algorithm, parts.limits, monitor, options.on_error)
     bench.cosines.wanted = parts.tuner.needs_cosines
     return bench
 
@@ -76,7 +77,7 @@ def prepare(
     that torch may take in rounds.
     """
     module, data, algorithm, options, binding = parts.module, parts.data, parts.algorithm, parts.options, bench.binding
-    clients = _trial_clients(data, parts.monitor)
+    clients = _trial_clients(data, bench.monitor)
     start = {name: tensor.detach().clone() for name, tensor, _ in named_state(module)}
     training = [name for name, _, trainable in named_state(module) if trainable]  # a trial may freeze some for a while
     dry_run = DryRun(bench, options.seed, start, longest=max(2, options.epochs, *map(int, tuning.values("epochs"))))

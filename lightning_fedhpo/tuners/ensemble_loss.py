@@ -81,7 +81,7 @@ def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> It
         own.update(before)
 
 
-class LossRecorder(StepLog):
+class LossLog(StepLog):
     """Collects what is logged, and differentiates the loss of a name with respect to some weights, batch by batch."""
 
     def __init__(self, loss: str, weights: Tensor) -> None:
@@ -158,7 +158,7 @@ def derivative(validation: ServerValidation, outputs: Sequence[Outputs], weights
     def combining(*arguments: Any, **options: Any) -> Any:
         return weighted_sum(next(calls), by)
 
-    recorder = LossRecorder(loss, by)
+    log = LossLog(loss, by)
     with forward_replaced(validation.module, combining):
-        validation.differentiate(recorder)
-    return recorder.gradient
+        validation.differentiate(log)
+    return log.gradient

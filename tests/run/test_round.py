@@ -68,9 +68,7 @@ def begun() -> tuple[Round, RunState, Counting, FakeBench]:
     options, tuner, bench = FederatedLoop(FedAvg(), cohort=4), Counting(), FakeBench()
     data = toy_data(clients=4)
     module: Any = None
-    parts = RunParts(
-        FakeTrainer(), module, options, tuner, NoSearch(3), data, None, monitor="val_loss", needs_before=False
-    )
+    parts = RunParts(FakeTrainer(), module, options, tuner, NoSearch(3), data, None, needs_before=False)
     state = RunState(Population(options.algorithm, 1.0, keeps_start=False), Records(options))
     start: Any = type("Tensors", (), {"weights": [torch.zeros(1)], "buffers": []})
     state.arms.begin_from(start)
