@@ -28,6 +28,7 @@ from tests.fits import fit
 SPACE = SearchSpace(client={"lr": Choice([0.1, 1.0])})
 NEEDED: dict[str, Any] = {
     "space": SPACE,
+    "command": "python",
     "budget": 20,
     "max_rounds": 6,
     "clients": 4,

@@ -137,7 +137,7 @@ class ExternalSearch(AskedSearch):
             raise ValueError(f"{rule} {example} on one line, got {shown(answer.rstrip())}.") from error
         if not isinstance(values, dict) or not all(isinstance(values.get(part, {}), dict) for part in _PARTS):
             raise ValueError(f"{rule} {example}, got {shown(answer.rstrip())}.")
-        found = {part: values.get(part, {}) for part in _PARTS}
+        found: dict[str, Any] = {part: values.get(part, {}) for part in _PARTS}
         try:
             for part in _PARTS:
                 self._asked().check(found[part], part)
