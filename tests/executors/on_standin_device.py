@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from lightning_fedhpo import FederatedData, FederatedLoop, FedEx, Natural, Scaffold
 from lightning_fedhpo import testing as contracts
 from lightning_fedhpo.executors import Auto, Sequential, Vectorized
-from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.wave_data import WaveData
 from lightning_fedhpo.testing import contract_runs, quiet_trainer, toy_tensors, uneven_data
 from tests import standin_device as standin
@@ -85,21 +85,26 @@ def test_a_resumed_run_is_the_whole_run(name: str, way: str, monkeypatch: pytest
     contracts.check_resume(make, executor)
 
 
-def test_auto_takes_lanes_and_reads_from_the_device_once_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[str]] = []
-    run = BatchedJobs.run
+class Reads(Callback):
+    """Notes what comes back from the device in the third round, whose jobs are not compared."""
 
-    def noted(self: Any, jobs: Any, arms: Any, context: Any, *rest: Any) -> Any:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         standin.Backend.returned.clear()
-        results = run(self, jobs, arms, context, *rest)
-        if context.round == 3 and not rest:  # the third is not compared
-            found.append(list(standin.Backend.returned))
-        return results
 
-    monkeypatch.setattr(BatchedJobs, "run", noted)
-    fed = FederatedLoop(cohort=4, executor="auto", score_before=True)
-    standin.trainer_there(4, fed).fit(Net(), datamodule=clients())
-    assert is_vectorized(fed) and found == [["aten._to_copy.default"]]
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.current_epoch == 3:
+            self.found = list(standin.Backend.returned)
+
+
+@pytest.mark.parametrize(("executor", "reads"), [("auto", 1), ("sequential", 4 * 6)])
+def test_how_often_a_round_reads_from_the_device(executor: str, reads: int) -> None:
+    """Lanes once; jobs in turn each figure, two of them before and after training, and whether weights are finite."""
+    fed, noted = FederatedLoop(cohort=4, executor=executor, score_before=True), Reads()
+    standin.trainer_there(4, fed, noted).fit(Net(), datamodule=clients())
+    assert is_vectorized(fed) is (executor == "auto") and len(noted.found) == reads
 
 
 def test_evaluation_after_the_run() -> None:
