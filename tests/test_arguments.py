@@ -41,7 +41,7 @@ NEEDED |= {"dataset": toy_tensors(100), "partition": Iid(4)}
 NO_ARGUMENTS = {"Algorithm", "Participation", "Search", "Tuner", "ClientsBySize", "ClientsInTurn", "UniformClients"}
 PUBLIC = [getattr(lightning_fedhpo, name) for name in lightning_fedhpo.__all__ if name not in NO_ARGUMENTS]
 PUBLIC += [getattr(models, name) for name in models.__all__]
-PUBLIC += [data.synthetic_classification, data.synthetic_images, data.femnist, Vectorized]
+PUBLIC += [data.synthetic_classification, data.synthetic_images, data.synthetic_alpha_beta, data.femnist, Vectorized]
 
 HUGE = 10**5000
 """A number that Python neither makes a float of nor writes down."""
@@ -64,6 +64,7 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
     parameters.pop("server_data", None)  # anything that has examples, which shows when the run begins
     needed = {name: NEEDED[name] for name in parameters if name in NEEDED}
     needed |= {"low": 1.0, "high": 2.0} if made is Float else {}
+    needed |= {"width": 8, "groups": 2} if made is models.ResNet else {}
     if made in (FederatedLoop, Fixed):
         needed.pop("clients")  # who takes part or their values, not how many there are
     if "path" in parameters:

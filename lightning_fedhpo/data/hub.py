@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lightning_fedhpo.data.image_files import Labelled
+from lightning_fedhpo.data.image_files import Labelled, fitted
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,14 +36,44 @@ def load_table(name: str, split: str) -> Dataset:
 
 def images_of(table: Dataset, channels: int) -> Labelled:
     """Return a table's column of images, decoded, and its column of class labels, found by the table's features."""
-    from datasets import ClassLabel, Image
-
-    image, label = (
-        next((name for name, feature in table.features.items() if isinstance(feature, kind)), None)
-        for kind in (Image, ClassLabel)
-    )
-    if image is None or label is None:
-        raise ValueError(f"the data set must have a column of images and one of class labels, it has {table.features}.")
+    image, label = image_columns(table)
     mode = "L" if channels == 1 else "RGB"
     images = np.stack([np.asarray(row[image].convert(mode)) for row in table.select_columns([image])])
     return images, np.asarray(table[label][:])
+
+
+def image_columns(table: Dataset) -> tuple[str, str]:
+    """Return the names of the columns of images and of class labels; one called ``label`` goes first."""
+    from datasets import ClassLabel, Image
+
+    names = sorted(table.features, key=lambda name: name != "label")
+    image, label = (
+        next((name for name in names if isinstance(table.features[name], kind)), None) for kind in (Image, ClassLabel)
+    )
+    if image is None or label is None:
+        raise ValueError(f"the data set must have a column of images and one of class labels, it has {table.features}.")
+    return image, label
+
+
+class TableImages:
+    """Images of a table, decoded when they are asked for."""
+
+    def __init__(self, table: Dataset, column: str) -> None:
+        self._images, self._column = table.select_columns([column]), column
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def name(self, place: int) -> str:
+        """Return its number."""
+        return f"row {place}"
+
+    def open(self, place: int, channels: int, size: int | None) -> Any:
+        """Return one as an image of Pillow's, grey with 1 channel, resized where a size is given."""
+        return fitted(self._images[place][self._column], channels, size)
+
+
+def texts_of(table: Dataset, column: str) -> NDArray[Any]:
+    """Return a column as texts, and names where it has numbers of names."""
+    feature, values = table.features[column], table[column][:]
+    return np.array(feature.int2str(values) if hasattr(feature, "int2str") else [str(one) for one in values])

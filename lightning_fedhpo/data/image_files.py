@@ -123,16 +123,24 @@ def _read_npz(path: Path, split: str, channels: int) -> Labelled:
     ``x_test`` and ``y_test`` the test part. As JPEG files: ``jpeg`` holds their bytes one after another, ``offsets``
     where each begins and the last one ends, ``y`` the labels; the test part's names end in ``_test``.
     """
+    held = npz_arrays(path, split)
+    if "jpeg" not in held:
+        return held["x"], held["y"]
+    images = [
+        _decode(io.BytesIO(held["jpeg"][start:stop].tobytes()), channels) for start, stop in pairwise(held["offsets"])
+    ]
+    return np.stack(images), held["y"]
+
+
+def npz_arrays(path: Path, split: str, *more: str) -> dict[str, NDArray[Any]]:
+    """Return a part's arrays of an ``.npz`` file, by their names without what says which part they are of."""
     with path.open("rb") as raw, np.load(raw) as file:
         end = next((end for end in ENDS[split] if f"y{end}" in file.files), ENDS[split][0])
-        if f"jpeg{end}" not in file.files:
-            return file[f"x{end}"], file[f"y{end}"]
-        jpeg, places = file[f"jpeg{end}"], pairwise(file[f"offsets{end}"])
-        images = [_decode(io.BytesIO(jpeg[start:stop].tobytes()), channels) for start, stop in places]
-        return np.stack(images), file[f"y{end}"]
+        names = ["jpeg", "offsets"] if f"jpeg{end}" in file.files else ["x"]
+        return {name: file[f"{name}{end}"] for name in (*names, "y", *more)}
 
 
-def open_image(file: Path | IO[bytes], channels: int, size: int | None = None) -> Any:
+def open_image(file: Path | IO[bytes] | NDArray[np.uint8], channels: int, size: int | None = None) -> Any:
     """Return an image of Pillow's, grey with 1 channel, resized where a size is given."""
     try:
         from PIL import Image
@@ -140,12 +148,17 @@ def open_image(file: Path | IO[bytes], channels: int, size: int | None = None) -
         way_out = "pip install 'lightning-fedhpo[data]', or choose files that hold the pixels as they are"
         raise ModuleNotFoundError(f"compressed images need Pillow: {way_out}.") from error
     try:
-        with Image.open(file) as image:
-            converted = image.convert("L" if channels == 1 else "RGB")
-            return converted if size is None else converted.resize((size, size))
+        with Image.fromarray(file) if isinstance(file, np.ndarray) else Image.open(file) as image:
+            return fitted(image, channels, size)
     except (OSError, SyntaxError, ValueError) as error:
         name = f"{file}: " if isinstance(file, Path) else ""
         raise ValueError(f"{name}{error}") from error
+
+
+def fitted(image: Any, channels: int, size: int | None) -> Any:
+    """Return an image of Pillow's with these channels, and of this height and width."""
+    converted = image.convert("L" if channels == 1 else "RGB")
+    return converted if size is None or converted.size == (size, size) else converted.resize((size, size))
 
 
 def _decode(file: Path | IO[bytes], channels: int) -> NDArray[Any]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import Dataset
-
-from lightning_fedhpo.arguments import check_kinds, shown, whole
+from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.data.decoded_images import DecodedImages, Files, check_images, image_files, numbered
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.image_files import EXTENSIONS, open_image
+from lightning_fedhpo.data.image_files import EXTENSIONS
 from lightning_fedhpo.data.partition import Partition
 from lightning_fedhpo.data.splits import SPLIT_NAMES
 
@@ -42,14 +39,11 @@ def image_folders(
         more: Further arguments of `FederatedData`.
     """
     check_kinds(image_folders, locals())
-    if size is not None:
-        whole("size", size, high=10**4)
-    if channels not in (1, 3):
-        raise ValueError(f"`channels` must be 3, or 1 for grey images, got {shown(channels)}.")
+    check_images(channels, size)
     root = Path(path)
     tops = sorted(one.name for one in root.iterdir() if one.is_dir()) if os.path.isdir(path) else None
     splits = tops if tops and "train" in tops and set(tops) <= set(SPLIT_NAMES) else [""]
-    found = {split or "train": [] if tops is None else _images(root / split) for split in splits}
+    found = {split or "train": [] if tops is None else image_files(root / split) for split in splits}
     depths = {len(file.relative_to(root).parts) - (splits != [""]) for files in found.values() for file in files}
     if not depths or depths - {2, 3} or len(depths) > 1:
         rule = f"`path` must hold images as <client>/<class>/<name>{EXTENSIONS[0]}, or <class>/<name>{EXTENSIONS[0]}"
@@ -59,61 +53,17 @@ def image_folders(
     classes = sorted({file.parent.name for files in found.values() for file in files})
     return FederatedData(
         {
-            split: ImageFiles(files, classes, depths == {3}, channels, size, transform)
+            split: DecodedImages(
+                Files(files),
+                numbered([file.parent.name for file in files], classes),
+                [file.parent.parent.name for file in files] if depths == {3} else None,
+                channels,
+                size,
+                transform,
+            )
             for split, files in found.items()
             if files
         },
         partition,
         **more,
     )
-
-
-class ImageFiles(Dataset[Any]):
-    """Images that are decoded when they are asked for.
-
-    Args:
-        files: One for each example; the folder's name is its class.
-        classes: The names of the classes.
-        owned: Whether the folder above has the name of the client.
-        channels: 3, or 1 for grey.
-        size: What images are resized to.
-        transform: Makes an input of an image.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[Path],
-        classes: Sequence[str],
-        owned: bool,
-        channels: int,
-        size: int | None,
-        transform: Callable[[Any], Any] | None,
-    ) -> None:
-        self.files, self.classes = [str(file) for file in files], list(classes)
-        numbers = {name: number for number, name in enumerate(classes)}
-        self.targets = np.array([numbers[file.parent.name] for file in files])
-        if owned:
-            self.client = np.array([file.parent.parent.name for file in files])
-        self._channels, self._size, self._transform = channels, size, transform
-        self._shape: torch.Size | None = None
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, place: int) -> tuple[Any, int]:
-        image = open_image(Path(self.files[place]), self._channels, self._size)
-        label = int(self.targets[place])
-        if self._transform is not None:
-            return self._transform(image), label
-        pixels = torch.from_numpy(np.array(image)).float().div_(255.0)
-        x = pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
-        self._shape = self._shape or x.shape
-        if x.shape != self._shape:
-            sizes = ["x".join(map(str, shape[1:])) for shape in (self._shape, x.shape)]
-            got = f"{sizes[0]} and {sizes[1]} ({self.files[place]})"
-            raise ValueError(f"images must be of one size, got {got}: set `size`.")
-        return x, label
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in EXTENSIONS and file.is_file())

@@ -47,6 +47,13 @@ def leaf(
         more: Further arguments of `FederatedData`.
     """
     check_kinds(leaf, locals())
+    return FederatedData(read_leaf(path, inputs, labels), partition, **more)
+
+
+def read_leaf(
+    path: str | PathLike[str], inputs: Callable[[Any], Any] | None, labels: Callable[[Any], Any] | None
+) -> dict[str, TensorDataset]:
+    """Return the training part and the test part, if there is one, as tensors with a column of users."""
     folder = Path(path)
     folders = (
         {"train": folder / "train", "test": folder / "test"} if os.path.isdir(folder / "train") else {"train": folder}
@@ -66,7 +73,7 @@ def leaf(
             x, y = (np.concatenate([user[place] for user in users]) for place in (1, 2))
             sources[split] = TensorDataset(as_tensor(x), as_tensor(y))
             setattr(sources[split], CLIENT, names)
-    return FederatedData(sources, partition, **more)
+    return sources
 
 
 def _users(

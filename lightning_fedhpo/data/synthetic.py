@@ -1,13 +1,14 @@
 """Generated federations: clients that differ in size, in what they see and in how they label it.
 
-The first follows the idea of the synthetic sets of Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys
-2020): labels are the largest of some linear functions, and clients differ in these functions and in where their inputs
-are. Deviation: clients share one linear map and add their own to it, so that a single global model can learn something;
-there each client's map is drawn on its own.
+`synthetic_alpha_beta` is the set of Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys 2020), which
+LEAF has, too. `synthetic_classification` follows its idea: labels are the largest of some linear functions, and clients
+differ in these functions and in where their inputs are. Deviation: clients share one linear map and add their own, so
+that a single global model can learn something; in the paper's set each client's map is drawn on its own.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,64 @@ from lightning_fedhpo.data.partition import Natural
 
 MOST_NUMBERS = 2 * 10**9
 """Numbers in generated inputs, or in scores of their labels: 16 GB while they are drawn."""
+
+
+def synthetic_alpha_beta(
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    clients: int = 30,
+    features: int = 60,
+    classes: int = 10,
+    *,
+    size_mean: float = 4.0,
+    size_spread: float = 2.0,
+    min_size: int = 50,
+    seed: int = 0,
+    **more: Any,
+) -> FederatedData:
+    """Generate synthetic(alpha, beta): a client's inputs and its linear map are drawn on their own.
+
+    A client's map has weights and offsets from N(u, 1) with its own u from N(0, alpha). Its inputs are from N(v, S): S
+    is diagonal with the j-th variance j^-1.2, and the numbers of v are from N(B, 1) with its own B from N(0, beta).
+    Labels are the largest of the map's values. `alpha` and `beta` are variances, as the paper has it; its program takes
+    them for standard deviations, which is the same for 0 and 1.
+
+    Args:
+        alpha: How much clients' maps differ.
+        beta: How much their inputs differ.
+        clients: How many.
+        features: The length of an input.
+        classes: The number of labels.
+        size_mean: A client has `min_size` and as many examples more as a log-normal number says: its logarithm's mean.
+        size_spread: The standard deviation of that logarithm.
+        min_size: The fewest examples of a client.
+        seed: Draws everything.
+        more: As for `synthetic_classification`.
+
+    Example:
+        >>> len(synthetic_alpha_beta(0.5, 0.5, clients=5, size_spread=0.5))
+        5
+    """
+    whole("features", features)
+    whole("min_size", min_size)
+    number("size_mean", size_mean, 0, 12)
+    number("size_spread", size_spread, 0, 5)
+    examples = min_size + round(math.exp(size_mean + size_spread**2 / 2))
+    _check(clients, examples, classes, min_size, features, alpha=alpha, beta=beta, size_spread=size_spread)
+    rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
+    sizes = min_size + rng.lognormal(size_mean, size_spread, clients).astype(np.int64)
+    u, centre = np.sqrt(alpha) * rng.standard_normal(clients), np.sqrt(beta) * rng.standard_normal(clients)
+    spread = np.arange(1, features + 1) ** -0.6  # the root of the variance
+    inputs, labels = [], []
+    for client, size in enumerate(sizes.tolist()):
+        weights = u[client] + rng.standard_normal((features, classes))
+        offsets = u[client] + rng.standard_normal(classes)
+        v = centre[client] + rng.standard_normal(features)
+        x = v + spread * rng.standard_normal((size, features))
+        inputs.append(x.astype(np.float32))
+        labels.append((x @ weights + offsets).argmax(axis=1))
+    tensors = torch.from_numpy(np.concatenate(inputs)), torch.from_numpy(np.concatenate(labels))
+    return FederatedData(tensors, Natural(np.repeat(np.arange(clients), sizes)), seed=seed, **more)
 
 
 def synthetic_classification(

@@ -7,7 +7,6 @@ partition deals out.
 
 from __future__ import annotations
 
-import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -31,42 +30,6 @@ CLASSES = set(range(10))
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 """What red, green and blue count in a grey image (ITU-R BT.601, as Pillow has it)."""
 WRITERS = ["qmnist-train-labels-idx2-int.gz", "qmnist-train-labels-idx2-int"]
-
-
-def femnist(
-    path: str | PathLike[str], *, invert: bool = False, min_size: int = 1, seed: int = 0, **more: Any
-) -> FederatedData:
-    """Read handwritten characters, one client for each writer (LEAF's FEMNIST, or files made like it).
-
-    Args:
-        path: An ``.npz`` file of ``x`` (images, uint8, n x 28 x 28), ``y`` (labels from 0 to 61) and ``writer`` (an
-            owner for each image).
-        invert: Turn light and dark around: where the file has dark ink on white, inputs are zero but for the ink, and
-            models train faster.
-        min_size: Writers with fewer images are left out.
-        seed: Draws the splits.
-        more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
-    """
-    check_kinds(femnist, locals())  # before the file is read, which takes a while
-    check_seed(seed)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"`path` must be an .npz file with x, y and writer; there is no file at {path}.")
-    with readable(str(path)), open(path, "rb") as raw, np.load(raw) as file:
-        held = {name: file[name] for name in file.files if name in ("x", "y", "writer")}
-    if len(held) < 3:
-        raise ValueError(f"{path} must hold the arrays x, y and writer, it has {', '.join(held) or 'none of them'}.")
-    x, y, writer = held["x"], held["y"], held["writer"]
-    kinds = x.dtype == np.uint8 and x.ndim == 3 and y.dtype.kind in "iu" and writer.ndim == 1
-    if not kinds or y.shape != writer.shape or len(x) != len(y) or not set(np.unique(y)) <= set(range(62)):
-        found = ", ".join(f"{name} of {array.dtype} and shape {array.shape}" for name, array in held.items())
-        raise ValueError(
-            f"{path} must hold images of bytes, a label from 0 to 61 and a writer for each; it has {found}."
-        )
-    images = torch.from_numpy(np.ascontiguousarray(x)).unsqueeze(1).float().div_(255.0)
-    if invert:
-        images = 1.0 - images
-    tensors = images, torch.from_numpy(y.astype(np.int64))
-    return FederatedData(tensors, Natural(writer, min_size=min_size, below="drop"), seed=seed, **more)
 
 
 def mnist(

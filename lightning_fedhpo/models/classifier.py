@@ -79,7 +79,8 @@ class ImageClassifier(Classifier):
             raise ValueError(
                 f"{type(self).__name__} takes images here, as batches of shape (examples, {channels}, height, width), "
                 f"got one of shape {tuple(x.shape)}: data of images are mnist, fashion_mnist, femnist and "
-                "synthetic_images with 1 channel and cifar10 with 3; Linear and MLP take all others."
+                "synthetic_images with 1 channel, and with 3 cifar10 and those of domains and of ImageNet; Linear and "
+                "MLP take all others."
             )
         return super().forward(x)
 

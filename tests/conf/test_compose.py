@@ -16,6 +16,7 @@ from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
 from lightning_fedhpo.searches import Search
 from tests.data.image_sets import write_batches, write_idx, write_writers
+from tests.data.test_domains import DOMAINS
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
@@ -67,7 +68,32 @@ def roles(folder: Path) -> str:
     return str(folder)
 
 
+def domains(folder: Path) -> str:
+    """Write images of each set's domains."""
+    image = pytest.importorskip("PIL.Image")
+    for domain in {name for names in DOMAINS.values() for name in names}:
+        for number in range(4):
+            file = folder / f"domains/{domain}/class {number % 2}/{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            image.new("RGB", (8, 8)).save(file)
+    return str(folder / "domains")
+
+
+def classes(folder: Path) -> str:
+    """Write as many images as 100 clients need."""
+    pytest.importorskip("PIL.Image")
+    rows = {
+        f"{name}_{split}": values
+        for split in ("train", "test")
+        for name, values in (("x", np.zeros((4000, 2, 2, 3), "uint8")), ("y", np.arange(4000) % 20))
+    }
+    np.savez(folder / "classes.npz", **rows)
+    return str(folder / "classes.npz")
+
+
 MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs, "data=shakespeare": roles}
+MAKERS |= {f"data={name}": domains for name in ("pacs", "office_home", "domain_net")}
+MAKERS |= {f"data={name}": classes for name in ("imagenet", "tiny_imagenet")}
 
 
 def options(group: str) -> list[str]:

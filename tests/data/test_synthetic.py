@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_fedhpo.data import FederatedData, synthetic_classification, synthetic_images
+from lightning_fedhpo import seeding
+from lightning_fedhpo.data import FederatedData, synthetic_alpha_beta, synthetic_classification, synthetic_images
 from lightning_fedhpo.data.describe import labels_of, skew
 
 
@@ -67,3 +68,33 @@ def test_a_linear_model_learns_them_and_better_where_clients_agree() -> None:
 def test_bad_problems(make: Any, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+def test_synthetic_alpha_beta_is_the_papers_formula():
+    """Labels and inputs again, number by number, from draws in the order of the description."""
+    alpha, beta, clients, features, classes = 0.5, 2.0, 3, 4, 3
+    sizes = {"size_mean": 1.0, "size_spread": 0.5, "min_size": 5}
+    data = synthetic_alpha_beta(alpha, beta, clients, features, classes, seed=3, fractions=(1, 0, 0), **sizes)
+    rng = seeding.rng(3, seeding.SYNTHETIC)
+    counts = [5 + int(np.exp(1.0 + 0.5 * z)) for z in rng.standard_normal(clients)]
+    u = [alpha**0.5 * z for z in rng.standard_normal(clients)]
+    b = [beta**0.5 * z for z in rng.standard_normal(clients)]
+    x, y = data.columns().tensors
+    row = 0
+    for client in range(clients):
+        weights = rng.standard_normal((features, classes)) + u[client]
+        offsets = rng.standard_normal(classes) + u[client]
+        v = rng.standard_normal(features) + b[client]
+        noise = rng.standard_normal((counts[client], features))
+        assert len(data.indices(client)) == counts[client]
+        for example in noise:
+            numbers = [v[j] + example[j] * (j + 1) ** (-1.2 / 2) for j in range(features)]
+            scores = [sum(numbers[j] * weights[j, k] for j in range(features)) + offsets[k] for k in range(classes)]
+            assert x[row].tolist() == pytest.approx(numbers, rel=1e-5) and y[row] == np.argmax(scores)
+            row += 1
+    assert row == len(x)
+
+
+def test_the_size_of_synthetic_alpha_beta_is_bounded():
+    with pytest.raises(ValueError, match="may have 2,000,000,000 numbers"):
+        synthetic_alpha_beta(size_mean=12.0, size_spread=4.0)

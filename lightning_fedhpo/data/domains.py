@@ -1,0 +1,165 @@
+"""Images by domain, a client for each: PACS, Office-Home, DomainNet.
+
+Li et al., "Deeper, Broader and Artier Domain Generalization", ICCV 2017; Venkateswara et al., "Deep Hashing Network for
+Unsupervised Domain Adaptation", CVPR 2017; Peng et al., "Moment Matching for Multi-Source Domain Adaptation", ICCV
+2019. FedPop trains on them at 224 x 224 pixels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.data.decoded_images import DecodedImages, Encoded, Files, check_images, image_files, numbered
+from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.data.hub import TableImages, image_columns, load_table, texts_of
+from lightning_fedhpo.data.image_files import readable
+from lightning_fedhpo.data.partition import Partition
+
+PACS = ("art_painting", "cartoon", "photo", "sketch")
+OFFICE_HOME = ("Art", "Clipart", "Product", "Real World")
+DOMAIN_NET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+Transform = Callable[[Any], Any] | None
+
+
+def pacs(
+    path: str | PathLike[str] | None,
+    partition: Partition | None = None,
+    *,
+    size: int | None = 224,
+    channels: int = 3,
+    transform: Callable[[Any], Any] | None = None,
+    **more: Any,
+) -> FederatedData:
+    """Read PACS: 9,991 images of 7 classes in 4 domains, art paintings, cartoons, photos and sketches.
+
+    Args:
+        path: A folder with ``art_painting/<class>/``, ``cartoon/``, ``photo/`` and ``sketch/``, or None for the Hugging
+            Face hub.
+        partition: Shares the images out anew; by default a domain is a client.
+        size: Height and width that images are resized to. Without it they must all be of one size.
+        channels: 3, or 1 for grey.
+        transform: Makes an input of a PIL image, such as an augmentation, in place of the conversion to a tensor.
+        more: Further arguments of `FederatedData`.
+    """
+    check_kinds(pacs, locals())
+    check_images(channels, size)
+    parts = _on_hub("flwrlabs/pacs", ["train"]) if path is None else _in_folders("PACS", Path(path), PACS)
+    return _federation(parts, partition, (channels, size, transform), more)
+
+
+def office_home(
+    path: str | PathLike[str] | None,
+    partition: Partition | None = None,
+    *,
+    size: int | None = 224,
+    channels: int = 3,
+    transform: Callable[[Any], Any] | None = None,
+    **more: Any,
+) -> FederatedData:
+    """Read Office-Home: 15,588 images of 65 classes of things in 4 domains.
+
+    `path` is a folder with ``Art/<class>/``, ``Clipart/``, ``Product/`` and ``Real World/``, or None for the Hugging
+    Face hub. The rest is as for `pacs`.
+    """
+    check_kinds(office_home, locals())
+    check_images(channels, size)
+    if path is None:
+        parts = _on_hub("flwrlabs/office-home", ["train"])
+    else:
+        parts = _in_folders("Office-Home", Path(path), OFFICE_HOME)
+    return _federation(parts, partition, (channels, size, transform), more)
+
+
+def domain_net(
+    path: str | PathLike[str] | None,
+    partition: Partition | None = None,
+    *,
+    size: int | None = 224,
+    channels: int = 3,
+    transform: Callable[[Any], Any] | None = None,
+    **more: Any,
+) -> FederatedData:
+    """Read DomainNet: 586,575 images of 345 classes in 6 domains.
+
+    `path` is a folder with ``clipart/<class>/``, ``infograph/``, ``painting/``, ``quickdraw/``, ``real/`` and
+    ``sketch/``, or None for the Hugging Face hub. Where the lists ``clipart_train.txt`` and ``clipart_test.txt`` lie
+    beside the folders, for each domain, the listed test images stay the test. The rest is as for `pacs`.
+    """
+    check_kinds(domain_net, locals())
+    check_images(channels, size)
+    if path is None:
+        parts = _on_hub("wltjr1007/DomainNet", ["train", "test"])
+    elif sorted(Path(path).glob("*_train.txt")):
+        parts = _in_lists(Path(path), DOMAIN_NET)
+    else:
+        parts = _in_folders("DomainNet", Path(path), DOMAIN_NET)
+    return _federation(parts, partition, (channels, size, transform), more)
+
+
+Part = tuple[Encoded, Sequence[int], Sequence[str]]
+"""Images, the numbers of their classes, and their domains."""
+
+
+def _federation(
+    parts: dict[str, Part], partition: Partition | None, how: tuple[int, int | None, Transform], more: dict[str, Any]
+) -> FederatedData:
+    return FederatedData({name: DecodedImages(*part, *how) for name, part in parts.items()}, partition, **more)
+
+
+def _on_hub(name: str, splits: Sequence[str]) -> dict[str, Part]:
+    parts: dict[str, Part] = {}
+    for split in splits:
+        table = load_table(name, split)
+        image, label = image_columns(table)
+        parts[split] = TableImages(table, image), table[label][:], texts_of(table, "domain").tolist()
+    return parts
+
+
+def _in_folders(name: str, root: Path, domains: Sequence[str]) -> dict[str, Part]:
+    """Read ``<domain>/<class>/<any name>.jpg``; domains may be spelled with other capitals, blanks and underscores."""
+    held = {_plain(one.name): one for one in sorted(root.iterdir()) if one.is_dir()} if os.path.isdir(root) else {}
+    missing = [domain for domain in domains if _plain(domain) not in held]
+    if missing:
+        rule = f"`path` must hold a folder for each domain of {name}, {', '.join(domains)}"
+        there = ", ".join(one.name for one in held.values()) or "no folders"
+        raise FileNotFoundError(f"{rule}; {root} lacks {', '.join(missing)}, it has {there}.")
+    files = {domain: image_files(held[_plain(domain)]) for domain in domains}
+    for domain, own in files.items():
+        odd = next((file for file in own if file.parent.parent != held[_plain(domain)]), None)
+        if odd is not None or not own:
+            rule = f"images must be in <class>/<name>.jpg below the folder of {domain}"
+            raise ValueError(f"{rule}; {held[_plain(domain)]} has {'none' if odd is None else odd}.")
+    return {"train": _part([(file, domain) for domain, own in files.items() for file in own])}
+
+
+def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
+    """Read the images of DomainNet's lists, whose lines are the path of an image and the number of its class."""
+    lists = {split: [(domain, root / f"{domain}_{split}.txt") for domain in domains] for split in ("train", "test")}
+    missing = [file.name for own in lists.values() for _, file in own if not file.is_file()]
+    if missing:
+        raise FileNotFoundError(f"DomainNet has two lists for each domain, {root} lacks {', '.join(missing)}.")
+    parts: dict[str, Part] = {}
+    for split, own in lists.items():
+        found, numbers = [], []
+        for domain, file in own:
+            with readable(str(file)):
+                lines = [line.rsplit(maxsplit=1) for line in file.read_text().splitlines() if line.strip()]
+                numbers += [int(number) for _, number in lines]
+                found += [(root / name, domain) for name, _ in lines]
+        parts[split] = Files([file for file, _ in found]), numbers, [domain for _, domain in found]
+    return parts
+
+
+def _part(found: Sequence[tuple[Path, str]]) -> Part:
+    names = [file.parent.name for file, _ in found]
+    numbers = numbered(names, sorted(set(names)))
+    return Files([file for file, _ in found]), numbers, [domain for _, domain in found]  # type: ignore[return-value]  # an array is a sequence
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace(" ", "").replace("-", "")
