@@ -29,7 +29,7 @@ class Characters(nn.Module):
         if text.ndim != 2 or text.is_floating_point():
             raise ValueError(
                 "LSTM takes texts, as batches of whole numbers of shape (examples, length), got one of shape "
-                f"{tuple(text.shape)} and type {text.dtype}: take data=shakespeare or data of your own, or Linear or MLP."
+                f"{tuple(text.shape)} and type {text.dtype}: take data=shakespeare or texts of your own."
             )
         states, _ = self.lstm(self.embedding(text))
         if not self._every:
