@@ -1,12 +1,10 @@
 """Every option of every group composes into a run and makes the object it names: a new file is tested by existing."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import lightning_fedhpo.conf
-import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
@@ -15,85 +13,13 @@ from lightning_fedhpo import FederatedLoop, FedEx, Float, Int, SearchSpace, Succ
 from lightning_fedhpo.arms.trajectory import write_trajectory
 from lightning_fedhpo.cli.build import build, callbacks, loggers, searching
 from lightning_fedhpo.searches import Search
-from tests.data.image_sets import write_batches, write_idx, write_writers
-from tests.data.test_domains import DOMAINS
+from tests.conf.data_files import MAKERS, characters, images
+from tests.data.image_sets import write_batches, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
 RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
 GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", *RUN]
 EXPERIMENTS = "experiment"  # whole set-ups, which nothing has by default: +experiment=<name>
-
-
-def characters(folder: Path) -> str:
-    """Write images of two writers."""
-    file = folder / "characters.npz"
-    np.savez(file, x=np.zeros((20, 28, 28), "uint8"), y=np.arange(20), writer=np.repeat([0, 1], 10))
-    return str(file)
-
-
-def images(folder: Path) -> str:
-    """Write a set of digits, 20 of each."""
-    return str(write_idx(folder, train=200, test=50))
-
-
-def owned(folder: Path) -> str:
-    """Write a table of two clients."""
-    pytest.importorskip("pandas")
-    rows = [f"{number % 2},{number},{number % 3}" for number in range(40)]
-    (folder / "rows.csv").write_text("\n".join(["client,x,label", *rows]))
-    return str(folder / "rows.csv")
-
-
-def users(folder: Path) -> str:
-    """Write two users of LEAF's."""
-    data = {name: {"x": [[0.5, 1.0]] * 10, "y": [0, 1] * 5} for name in ("ann", "bob")}
-    (folder / "users.json").write_text(json.dumps({"users": list(data), "user_data": data}))
-    return str(folder)
-
-
-def photographs(folder: Path) -> str:
-    """Write images of two clients."""
-    image = pytest.importorskip("PIL.Image")
-    for number in range(40):
-        file = folder / f"images/client {number % 2}/class {number % 4 // 2}/{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        image.new("RGB", (8, 8)).save(file)
-    return str(folder / "images")
-
-
-def roles(folder: Path) -> str:
-    """Write what two roles say."""
-    lines = [json.dumps({"user": name, "text": "to be or not to be, " * 6}) for name in ("ann", "bob")]
-    (folder / "roles.jsonl").write_text("\n".join(lines))
-    return str(folder)
-
-
-def domains(folder: Path) -> str:
-    """Write images of each set's domains."""
-    image = pytest.importorskip("PIL.Image")
-    for domain in {name for names in DOMAINS.values() for name in names}:
-        for number in range(4):
-            file = folder / f"domains/{domain}/class {number % 2}/{number}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            image.new("RGB", (8, 8)).save(file)
-    return str(folder / "domains")
-
-
-def classes(folder: Path) -> str:
-    """Write as many images as 100 clients need."""
-    pytest.importorskip("PIL.Image")
-    rows = {
-        f"{name}_{split}": values
-        for split in ("train", "test")
-        for name, values in (("x", np.zeros((4000, 2, 2, 3), "uint8")), ("y", np.arange(4000) % 20))
-    }
-    np.savez(folder / "classes.npz", **rows)
-    return str(folder / "classes.npz")
-
-
-MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs, "data=shakespeare": roles}
-MAKERS |= {f"data={name}": domains for name in ("pacs", "office_home", "domain_net")}
-MAKERS |= {f"data={name}": classes for name in ("imagenet", "tiny_imagenet")}
 
 
 def options(group: str) -> list[str]:
