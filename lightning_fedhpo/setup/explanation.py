@@ -75,7 +75,8 @@ class Explanation:
         return asdict(self)
 
     def __repr__(self) -> str:
-        parts = ((word, part) for full, line in self._rows() for word, part in _listed(full, wrap(line, WIDTH)))
+        lines = ((word, wrap(line, WIDTH, subsequent_indent="  ")) for word, line in self._rows())
+        parts = (row for word, several in lines for row in _listed(word, several))
         return result_text.text(self._title, parts)
 
     def _repr_html_(self) -> str:

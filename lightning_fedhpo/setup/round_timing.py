@@ -101,6 +101,8 @@ def fitted(features: Floats, seconds: Floats) -> tuple[Floats, float]:
         if prices.min() >= 0:
             break
         used = np.delete(used, prices[used].argmin())
+    if total := float((features @ prices).sum()):
+        prices *= seconds.sum() / total  # relative differences alone would take slow samples for too fast
     told = weighted @ prices
     return prices, float(np.std(1 / told[told > 0])) if told.any() else 0.0
 
