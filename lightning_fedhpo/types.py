@@ -121,8 +121,8 @@ class ClientResult:
     error: str | None = None
     received: Mapping[str, Any] | None = None
     lr_sums: Sequence[float] = ()
-    handed: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
     least_cosine: float | None = None
+    handed: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
 
     def release(self) -> None:
         """Let go of the model. Rounds keep their results, and memory must not grow with them."""

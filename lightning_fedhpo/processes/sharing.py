@@ -121,7 +121,9 @@ def _combined(
     all_reduce_in_place(*([tensor for kinds in sums for tensor in kinds[kind]] for kind in (0, 1)))
     _set_totals(arms, answers.all)
     every = {place: values for one in answers.all for place, values in one.results.items()}
-    return [ClientResult(job, (), (), (), *every[place]) for place, job in enumerate(jobs)]
+    return [
+        ClientResult(job, (), (), (), **dict(zip(_SENT, every[place], strict=True))) for place, job in enumerate(jobs)
+    ]
 
 
 def _set_totals(arms: Mapping[int, Arm], found: Sequence[ProcessResults]) -> None:

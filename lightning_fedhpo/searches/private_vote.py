@@ -132,7 +132,7 @@ class PrivateVote(Search):
     def end(self, arms: Sequence[Arm], context: RoundContext) -> list[Arm]:
         """After the rounds of the vote, count it and return all candidates but the winner."""
         live = [arm for arm in arms if arm.live]
-        if not self._losses or live[0].rounds != self.vote_after:
+        if len(live) < 2 or live[0].rounds != self.vote_after:
             return []
         votes = votes_of([self._losses.get(arm.index, {}) for arm in live])
         self._losses = {}
@@ -143,7 +143,8 @@ class PrivateVote(Search):
         self.votes = counts.tolist()
         self.released = sorted(votes) if self.epsilon is not None else ()
         winner = live[int(counts.argmax())]
-        winner.cohort = None
+        for arm in live:
+            arm.cohort = None  # from now on the loop's
         return [arm for arm in live if arm is not winner]
 
     def done(self, arms: Sequence[Arm]) -> bool:

@@ -15,11 +15,11 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_fedhpo import AvailableClients, Choice, FederatedLoop, Float, Int, NoisyScores, SearchSpace
-from lightning_fedhpo.algorithms import FedAvg
+from lightning_fedhpo.algorithms import FedAvg, FedHyper
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.searches import RandomSearch, SuccessiveHalving
+from lightning_fedhpo.searches import PrivateVote, RandomSearch, SuccessiveHalving
 from lightning_fedhpo.testing import ToyModule, toy_data, toy_tensors
-from lightning_fedhpo.tuners import FedEx, FedPop, FedTune
+from lightning_fedhpo.tuners import Fathom, FedEx, FedPop, FedTune
 from tests.fits import fit
 from tests.resume.cases import KEEP, UNRELIABLE, Manual, Stateful
 
@@ -84,6 +84,11 @@ def credited() -> list[Any]:
     return [loop, FedTune(choices)]
 
 
+def voted() -> list[Any]:
+    loop = FederatedLoop(FedHyper(["global", "server", "client"], scale=20.0), cohort=3, executor="sequential")
+    return [loop, PrivateVote(space(), max_rounds=4, candidates=2, vote_after=2), Fathom(epochs=2, batch_size=8)]
+
+
 def plain(**options: Any) -> Callable[[], list[Any]]:
     return lambda: [FederatedLoop(**({"cohort": 3, "executor": "sequential"} | options))]
 
@@ -93,6 +98,7 @@ CASES: dict[str, tuple[Callable[[], LightningModule], Callable[[], list[Any]]]] 
     "personal": (lambda: Stateful(), plain(algorithm=FedAvg(local=["net.0.*"], momentum=0.5))),
     "evolved": (ToyModule, evolved),
     "credited": (lambda: Stateful(), credited),
+    "voted": (ToyModule, voted),
     "fewer jobs than processes": (ToyModule, plain(cohort=1)),
     "manual": (Manual, plain()),
     "metrics": (Metrics, plain()),
