@@ -25,11 +25,15 @@ class Placement:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._there: dict[int, tuple[Tensor, Tensor]] = {}  # with the original, which keeps its id
+        self._too_large: dict[int, Tensor] = {}
 
     def placed(self, columns: Columns) -> Columns | None:
         """Return columns on the device; None if they do not fit."""
         new = {id(one): one for one in columns.tensors if id(one) not in self._there}
-        if sum(one.nbytes for one in new.values() if one.device != self.device) > self._room:
+        if new.keys() & self._too_large.keys():
+            return None
+        if new and sum(one.nbytes for one in new.values() if one.device != self.device) > self._room:
+            self._too_large |= new
             return None
         self._there |= {key: (one, one.to(self.device)) for key, one in new.items()}
         return Columns(tuple(self._there[id(one)][1] for one in columns.tensors), columns.keys, columns.rows)

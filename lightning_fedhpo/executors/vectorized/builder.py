@@ -115,7 +115,7 @@ def _shape(
         costs = [traced_cost(graphs, COUNTED_LANES, COUNTED_WIDTHS, compiled, onednn) for onednn in (False, True)]
 
         def tick(width: float, lanes: float) -> float:
-            onednn = lanes * width * alone.product >= LARGE_PRODUCT
+            onednn = not at_once and lanes * width * alone.product >= LARGE_PRODUCT
             return costs[onednn].of(width, 1 if at_once else lanes)
 
         return choose_shape(drawn, alone.cost, tick, most, widest, all_in_lanes=trusts_user or at_once)
