@@ -105,9 +105,10 @@ def _longest(live: int, pieces: Floats) -> Floats:
 
 def fresh_state(session: Session) -> RunState:
     """Return the state of a prepared run before its first round."""
-    parts, options = session.parts, session.parts.options
+    parts, bench = session.parts, session.bench
+    options = parts.options
     state = RunState(Population(options.algorithm, options.sign, keeps_start=False), Records(options))
-    state.arms.begin_from(session.bench.state)
+    state.arms.begin_from(bench.state)
     parts.tuner.reset()
     state.arms.start(parts.search.first, parts.tuner, options.seed)
     return state
@@ -122,7 +123,7 @@ class Planner:
         self.tuned = {name: several for name, several in values.items() if len(set(several)) > 1}
         self._known: dict[Any, Floats] = {}
         self._scale = np.ones(len(COUNTS))
-        self._arm = session.bench.untrained_arm()
+        self._arm = self._bench.untrained_arm()
         executor = session.executor
         lanes = executor.batched if isinstance(executor, VectorizedExecutor) else None
         self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.limit)

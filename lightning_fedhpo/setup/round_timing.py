@@ -108,10 +108,10 @@ def fitted(features: Floats, seconds: Floats) -> tuple[Floats, float]:
 
 
 def _timed_jobs(session: Session) -> tuple[Floats, Floats, list[ClientResult]]:
-    state, bench, steps = fresh_state(session), session.bench, session.parts.steps
-    round = Round(TIMED, session.parts, state, session.executor)
+    state, bench, parts = fresh_state(session), session.bench, session.parts
+    round = Round(TIMED, parts, state, session.executor)
     round.begin()
-    ordered = sorted(round.jobs, key=steps)
+    ordered = sorted(round.jobs, key=parts.steps)
     places = np.linspace(0, len(ordered) - 1, min(JOBS, len(ordered))).round().astype(int).tolist()
     results, seconds, began = [], [], clock()
     for job in (ordered[place] for place in [places[0], *places[::2], *places[1::2]]):  # the first one warms up
@@ -127,12 +127,12 @@ def _timed_jobs(session: Session) -> tuple[Floats, Floats, list[ClientResult]]:
 
 def _run(session: Session, number: int, arms: int | None, brief: bool = False) -> tuple[float, Round, RunState, Any]:
     """Time a round of so many arms, from the start; ``brief`` cuts its jobs short."""
-    state = fresh_state(session)
-    round, results = Round(number, session.parts, state, session.executor), []
-    state.arms.start(session.parts.search.begin(state.arms, round.context), session.parts.tuner, round.context.seed)
+    state, parts, bench = fresh_state(session), session.parts, session.bench
+    round, results = Round(number, parts, state, session.executor), []
+    state.arms.start(parts.search.begin(state.arms, round.context), parts.tuner, round.context.seed)
     for arm in islice(state.arms, arms, None):
         arm.finished = True
-    with session.bench.briefly() if brief else nullcontext():
+    with bench.briefly() if brief else nullcontext():
         began = clock()
         round.begin()
         with round.running():

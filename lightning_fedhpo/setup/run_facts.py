@@ -23,7 +23,8 @@ from lightning_fedhpo.tuners.base import Untuned
 
 def explanation(session: Session, trainer: AnyTrainer | None, savers: int) -> Explanation:
     """Return what is known of a prepared run; ``savers`` are callbacks that save it after every round."""
-    parts, options = session.parts, session.parts.options
+    parts = session.parts
+    options = parts.options
     return Explanation(
         names=_names(session),
         score={"monitor": options.monitor, "mode": options.mode, "target": options.target},
@@ -70,11 +71,12 @@ def _names(session: Session) -> list[dict[str, Any]]:
 
 
 def _executor(session: Session) -> dict[str, Any]:
+    parts, bench, executor = session.parts, session.bench, session.executor
     return {
-        "choice": session.executor.choice,
-        "against": conditions(session.bench)[1],
-        "operations": operations(session.bench, 0).all,
-        "jobs": session.parts.jobs,
+        "choice": executor.choice,
+        "against": conditions(bench)[1],
+        "operations": operations(bench, 0).all,
+        "jobs": parts.jobs,
     }
 
 
@@ -83,7 +85,7 @@ def _costs(session: Session, savers: int) -> dict[str, Any]:
     parts = session.parts
     planner = Planner(session)
     prices = measure(session, planner, savers)
-    limit = session.parts.trainer.max_epochs
+    limit = parts.trainer.max_epochs
     totals = {False: np.zeros((len(CASES), len(COUNTS))), True: np.zeros((len(CASES), len(COUNTS)))}
     seconds, tests, arms, most = np.zeros(len(CASES)), 0, 0, 0
     rungs: list[dict[str, int]] = []
