@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.cases import APART, BARE, BEST, CORES, EARLY, FEDAVG, LATE, ONE_BY_ONE, OWN, PAPERS_SPACE, RANKS, SAME
-from benchmarks.papers import SEARCHES, WINDOWS
+from benchmarks.cases import (
+    APART,
+    BARE,
+    BEST,
+    CORES,
+    EARLY,
+    FEDAVG,
+    LATE,
+    ONE_BY_ONE,
+    OWN,
+    PAPERS_SPACE,
+    RANKS,
+    SAME,
+    WORST,
+)
+from benchmarks.papers import SEARCHES
 from benchmarks.workloads import WORKLOADS
 
 
@@ -21,7 +35,7 @@ class Goal:
         against: What the ratio is over.
         least: The ratio.
         beside: What the machine gives to a side of which nothing is asked; shown beside what was measured.
-        window: The part of the run, in the papers' space.
+        window: The part of the run, or the worst of its parts, in the papers' space.
     """
 
     kind: str
@@ -44,7 +58,7 @@ GOALS = [
         for name, least in _OVER_ONE_BY_ONE.items()
         for window in (EARLY, LATE)
     ),
-    *(Goal(PAPERS_SPACE, name, ("auto",), BEST, 0.95, window=window) for name in SEARCHES for window in WINDOWS),
+    *(Goal(PAPERS_SPACE, name, ("auto",), BEST, 0.95, window=WORST) for name in SEARCHES),
     *(Goal(SAME, name, VECTORIZED, BARE, least) for name, least in _OVER_BARE.items()),
     *(Goal(SAME, name, (ONE_BY_ONE, *VECTORIZED), BARE, least) for name, least in (("femnist", 1.5), ("lstm", 1.0))),
     *(Goal(kind, name, (ONE_BY_ONE,), BARE, 0.95) for kind in (SAME, OWN) for name in WORKLOADS),

@@ -169,20 +169,24 @@ def compared(
     rounds: int | None = None,
     several: Sequence[str] = WINDOWS,
 ) -> list[dict[str, Any]]:
-    """Return a search's lines of each window: executors over one job after another, and `auto` over the better."""
+    """Return a search's lines of each window: executors over one job after another, and `auto` over the better.
+
+    The better is the one that took less for the whole run, with what came before the first round.
+    """
     search = replace(SEARCHES[name], rounds=rounds or SEARCHES[name].rounds)
     data, taken = search.data(), {executor: list[Windows]() for executor in executors or search.executors}
     for _ in range(turns):
         for executor, found in taken.items():
             with threads(1):
                 found.append(windows(search, data, EXECUTORS[executor]()))
+    by_hand = [side for side in taken if side != "auto"]
+    better = max(by_hand, key=lambda side: np.median([found.whole for found in taken[side]]))
     rows = []
     for window in several:
         rates = {executor: [getattr(one, window) for one in found] for executor, found in taken.items()}
-        hand = {side: values for side, values in rates.items() if side != "auto"}
-        pairs = [(side, ONE_BY_ONE, hand[ONE_BY_ONE]) for side in rates if side != ONE_BY_ONE]
+        pairs = [(side, ONE_BY_ONE, rates[ONE_BY_ONE]) for side in rates if side != ONE_BY_ONE]
         if "auto" in rates:
-            pairs.append(("auto", BEST, max(hand.values(), key=np.median)))
+            pairs.append(("auto", BEST, rates[better]))
         for side, against, other in pairs:
             line = row(PAPERS_SPACE, name, side, against, rates[side], other)
             rows.append(line | {"window": window, "title": search.title, "choice": taken[side][0].choice})
