@@ -19,16 +19,17 @@ NOTES = {
     PAPERS_SPACE: (
         "What users run: FedEx gives every client rates, momentum, weight decay, a batch size of 8 to 128 and 1 to 5 "
         "epochs of its own, over the papers' whole space. All sides took turns in one process with one thread. Ratios "
-        "are over one job after another, in the last column over the side that took less for the whole run. Early is from the "
-        "fourth round to a third of the run, late its last third; whole counts what comes before the first round, too, "
-        "such as tracing and compiling, which longer runs have no more of. Steps with convolutions of images are never "
-        "compiled."
+        "are over one job after another, in the last column over the side that took less for the whole run. Early is "
+        "from the fourth round to a third of the run, late its last third; whole counts what comes before the first "
+        "round, too, such as tracing and compiling, which longer runs have no more of. Steps with convolutions of "
+        "images are never compiled."
     ),
     SAME: (
         "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
         "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
         "fused SGD, tensors indexed by a permutation, FedAvg in place. Ours is timed from the end of its first round "
-        "to the end of its last, the bare loop on the jobs of the same rounds."
+        "to the end of its last, the bare loop on the jobs of the same rounds. Best by hand are the better of sequential "
+        "and vectorized: compiling pays in longer runs than these."
     ),
     CORES: (
         "The same where torch may use all cores: executors compute on as many threads, the bare loop takes a turn on "
