@@ -28,8 +28,8 @@ NOTES = {
         "The bare loop and every executor took turns in one process with one thread, on the same jobs: the same "
         "clients, batches in the same order, hyperparameters and validation examples. Bare loop: one model, torch's "
         "fused SGD, tensors indexed by a permutation, FedAvg in place. Ours is timed from the end of its first round "
-        "to the end of its last, the bare loop on the jobs of the same rounds. Best by hand are the better of sequential "
-        "and vectorized: compiling pays in longer runs than these."
+        "to the end of its last, the bare loop on the jobs of the same rounds. Best by hand is the better of "
+        "sequential and vectorized: compiling pays in longer runs than these."
     ),
     CORES: (
         "The same where torch may use all cores: executors compute on as many threads, the bare loop takes a turn on "
