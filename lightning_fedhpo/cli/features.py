@@ -9,9 +9,6 @@ Each seed draws the maps, the split and the searches' choices. All searches of a
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import lzma
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.hub import read_hub
 from lightning_fedhpo.data.image_files import read_image_files
+from lightning_fedhpo.data.imdb import read_reviews
 from lightning_fedhpo.files.table import Table
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ METHODS: tuple[Method, ...] = ("random", "halving", "exponentiated")
 """The sweep comes first: it tells the maps' places."""
 SHARES = {"cifar10": (0.8, 0.2), "imdb": (0.5, 0.25)}
 """What trains and what validates; the rest of the examples is tested."""
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def images(path: Path | None) -> tuple[Any, Any]:
@@ -44,22 +40,11 @@ def images(path: Path | None) -> tuple[Any, Any]:
 
 
 def reviews(path: Path | None) -> tuple[Any, Any]:
-    """Return the texts and the labels of a file with a JSON object in each line, compressed or not."""
+    """Return the texts and the labels of the training part."""
     from lightning_fedhpo.feature_maps import Corpus
 
-    if path is None:
-        raise ValueError('reviews are read from a file of lines such as {"text": "...", "label": 1}: give --path.')
-    texts, labels = [], []
-    with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                one = json.loads(line)
-                texts.append(one["text"])
-                labels.append(one["label"])
-            except (ValueError, KeyError, TypeError) as error:
-                rule = 'each line must be such as {"text": "...", "label": 1}'
-                raise ValueError(f"{rule}: line {number} of {path} is {shown(line)}.") from error
-    return Corpus(texts), np.array(labels)
+    found = read_reviews(path, "train")
+    return Corpus(found.texts), np.array(found.labels)
 
 
 def count_first(corpus: Any, bags: Sequence[Any]) -> None:
@@ -116,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``fedhpo-features``."""
     parser = argparse.ArgumentParser(prog="fedhpo-features", description="Compare searches among feature maps.")
     parser.add_argument("data", choices=sorted(SHARES))
-    parser.add_argument("--path", type=Path, help="images: as for data=cifar10, by default the hub; reviews: .jsonl")
+    parser.add_argument(
+        "--path", type=Path, help="images: as for data=cifar10, by default the hub; reviews: as for data=imdb"
+    )
     parser.add_argument("--maps", type=int, default=64, help="how many maps are drawn")
     parser.add_argument(
         "--bins", type=int, nargs="+", default=[256], help="numbers of features: powers of two for reviews"
@@ -135,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
                     if given.csv:
                         table.to_csv(given.csv)
-    except (ModuleNotFoundError, OSError, EOFError, lzma.LZMAError, ValueError) as error:
+    except (ModuleNotFoundError, OSError, ValueError) as error:
         print(f"fedhpo-features: {error}", file=sys.stderr)
         return 1
     print(f"Peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB")

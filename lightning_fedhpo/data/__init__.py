@@ -6,6 +6,7 @@ from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.femnist import femnist
 from lightning_fedhpo.data.image_folders import image_folders
 from lightning_fedhpo.data.imagenet import imagenet, tiny_imagenet
+from lightning_fedhpo.data.imdb import imdb
 from lightning_fedhpo.data.leaf import leaf
 from lightning_fedhpo.data.partition import Assignment, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 from lightning_fedhpo.data.parts import Part
@@ -32,6 +33,7 @@ __all__ = [
     "femnist",
     "image_folders",
     "imagenet",
+    "imdb",
     "leaf",
     "mnist",
     "office_home",

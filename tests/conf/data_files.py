@@ -56,6 +56,13 @@ def roles(folder: Path) -> str:
     return str(folder)
 
 
+def reviews(folder: Path) -> str:
+    """Write reviews of two films."""
+    lines = [json.dumps({"text": f"film {number}", "label": 1, "movie": f"tt{number % 2}"}) for number in range(20)]
+    (folder / "reviews.jsonl").write_text("\n".join(lines))
+    return str(folder / "reviews.jsonl")
+
+
 def domains(folder: Path) -> str:
     """Write images of each set's domains."""
     image = pytest.importorskip("PIL.Image")
@@ -79,6 +86,12 @@ def classes(folder: Path) -> str:
     return str(folder / "classes.npz")
 
 
-MAKERS = {"data=table": owned, "data=leaf": users, "data=image_folders": photographs, "data=shakespeare": roles}
+MAKERS = {
+    "data=table": owned,
+    "data=leaf": users,
+    "data=image_folders": photographs,
+    "data=shakespeare": roles,
+    "data=imdb": reviews,
+}
 MAKERS |= {f"data={name}": domains for name in ("pacs", "office_home", "domain_net")}
 MAKERS |= {f"data={name}": classes for name in ("imagenet", "tiny_imagenet")}
