@@ -33,7 +33,6 @@ from lightning_fedhpo import (
     SuccessiveHalving,
 )
 from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.setup.round_timing import JOBS
 from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, uneven_data
 from tests.fits import fit, same
 
@@ -62,6 +61,19 @@ RUNS: dict[str, tuple[Callable[[], list[Callback]], dict[str, Any]]] = {
 }
 
 
+class Counts(Callback):
+    """Remembers what it is called for."""
+
+    def __init__(self) -> None:
+        self.hooks: list[str] = []
+
+    def on_fit_start(self, *arguments: object) -> None:
+        self.hooks.append("fit")
+
+    def on_train_start(self, *arguments: object) -> None:
+        self.hooks.append("train")
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_counts_are_those_of_the_ledger_and_a_fit_is_the_same_afterwards(name: str) -> None:
     callbacks, options = RUNS[name]
@@ -70,10 +82,13 @@ def test_counts_are_those_of_the_ledger_and_a_fit_is_the_same_afterwards(name: s
     module, data, tried = ToyModule(), uneven_data(), callbacks()
     fed = FederatedLoop(**({"cohort": 3, "executor": "sequential"} | options))
     before, draws = {key: one.clone() for key, one in module.state_dict().items()}, torch.get_rng_state()
-    trainer = quiet_trainer(14, fed, *tried)
+    watcher = Counts()
+    trainer = quiet_trainer(14, fed, *tried, watcher)
+    own, loop = list(trainer.callbacks), trainer.fit_loop
     told = fed.explain(module, data, trainer=trainer)
     assert same(module, before) and torch.equal(torch.get_rng_state(), draws)
-    assert data.trainer is None and trainer.lightning_module is None
+    assert data.trainer is None and trainer.lightning_module is None and watcher.hooks == []
+    assert trainer.callbacks == own and trainer.fit_loop is loop and fed.arms == ()
     fit(14, *tried, module=module, data=data, fed=fed)
     assert same(module, plain)
     assert list(fed.result.history) == list(expected.result.history)
@@ -153,7 +168,7 @@ def test_without_a_trainer_the_search_says_how_many_rounds() -> None:
 
 
 def test_time_is_made_of_what_jobs_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that stands still but for steps, of which each takes a second."""
+    """A clock that stands still but for steps, of which each takes a second for every example."""
     seconds = 0.0
 
     class Slow(ToyModule):
@@ -166,7 +181,6 @@ def test_time_is_made_of_what_jobs_take(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(f"lightning_fedhpo.setup.{module}.clock", lambda: seconds)
     fed = FederatedLoop(cohort=3, executor="sequential", verify=False)
     told = fed.explain(Slow(), uneven_data(), [halving(LENGTHS)])
-    assert JOBS > 3
     dry_run = told.seconds["expected"] - told.ledger["examples"]["expected"]
     assert 0 < dry_run < 200
     assert told.seconds["low"] < told.seconds["expected"] < told.seconds["high"]
