@@ -68,12 +68,11 @@ class RoundSums:
         if not self._rows:
             return
         first, count = self._rows[0], len(self._rows)
-        chosen = slice(first, first + count) if self._rows == [*range(first, first + count)] else self._rows
-        found = []
+        chosen = slice(first, first + count) if self._rows[-1] == first + count - 1 else self._rows  # they rise
+        weights, found = torch.tensor(self._shares, dtype=torch.float64), []
         for total, start, rows in zip(self.delta, self._weights, self._stack, strict=True):
-            moved = (start - rows[chosen]).to(total.dtype).reshape(count, -1)
-            shares = torch.tensor(self._shares, dtype=total.dtype, device=total.device)
-            found.append((shares @ moved).view(total.shape))
+            moved = torch.sub(start, rows[chosen]).reshape(count, -1).to(total.dtype)
+            found.append(torch.mv(moved.T, weights.to(moved)).view(total.shape))
         torch._foreach_add_(self.delta, found)
         self._wait_for(())
 
