@@ -3,6 +3,7 @@
 python -m benchmarks.child bare mlp
 python -m benchmarks.child federated mlp --executor auto --devices 2
 python -m benchmarks.child federated mlp --meet <folder> --of 2       # two of these at the same time
+python -m benchmarks.child search mlp-arms --devices 2                # of the papers' space, in its last third
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,11 +61,25 @@ def federated(
     return found.rate if found.rank == 0 else None
 
 
+def search(name: str, rounds: int | None, executor: str, devices: int) -> dict[str, object] | None:
+    """Return the rate of a search of the papers' space, and what ran it; with several devices in rank 0 alone."""
+    from benchmarks import papers
+    from benchmarks.machine import quiet
+    from lightning_fedhpo import processes
+
+    quiet()
+    searched = papers.SEARCHES[name]
+    searched = replace(searched, rounds=rounds or searched.rounds)
+    options = {"devices": devices, "strategy": "ddp"} if devices > 1 else {}
+    found = papers.windows(searched, searched.data(), papers.EXECUTORS[executor](), **options)
+    return {"rate": found.late, "choice": found.choice} if processes.is_first() else None
+
+
 def main() -> None:
     """Measure one side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("side", choices=("bare", "federated"))
-    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("side", choices=("bare", "federated", "search"))
+    parser.add_argument("workload")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--devices", type=int, default=1)
@@ -71,15 +87,19 @@ def main() -> None:
     parser.add_argument("--of", type=int, default=1, help="how many they are")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    workload = WORKLOADS[arguments.workload]
-    rounds = arguments.rounds or workload.rounds
-    if arguments.side == "bare":
-        rate: float | None = bare_loop(workload, rounds)
+    if arguments.side == "search":
+        found = search(arguments.workload, arguments.rounds, arguments.executor, arguments.devices)
     else:
-        watch = partial(meet, arguments.meet, arguments.of) if arguments.meet else None
-        rate = federated(workload, rounds, arguments.executor, arguments.devices, watch)
-    if rate is not None:
-        print(json.dumps({"rate": rate}), flush=True)
+        workload = WORKLOADS[arguments.workload]
+        rounds = arguments.rounds or workload.rounds
+        if arguments.side == "bare":
+            rate: float | None = bare_loop(workload, rounds)
+        else:
+            watch = partial(meet, arguments.meet, arguments.of) if arguments.meet else None
+            rate = federated(workload, rounds, arguments.executor, arguments.devices, watch)
+        found = None if rate is None else {"rate": rate}
+    if found is not None:
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

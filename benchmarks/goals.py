@@ -17,7 +17,9 @@ from benchmarks.cases import (
     OWN,
     PAPERS_SPACE,
     RANKS,
+    RANKS_AUTO,
     SAME,
+    SHARED,
     WORST,
 )
 from benchmarks.papers import SEARCHES
@@ -52,6 +54,7 @@ VECTORIZED = ("vectorized", "compiled")
 _OVER_ONE_BY_ONE = {"logistic": 4.0, "logistic-arms": 8.0, "mlp": 1.6, "lenet": 1.1}
 _OVER_BARE = {"mlp": 2.3, "lenet": 2.4, "logistic": 14.0, "logistic, cohort 100": 30.0}
 _OVER_BARE |= {"logistic, 27 arms, cohort 10, lr": 30.0}
+_OVER_ONE_PROCESS = {"mlp-arms": 1.8, "lenet-arms": 1.8, "logistic-arms": 0.95, "lenet": 1.7}
 GOALS = [
     *(
         Goal(PAPERS_SPACE, name, LANES, ONE_BY_ONE, least, window=window)
@@ -66,4 +69,5 @@ GOALS = [
     Goal(SAME, "mlp, SCAFFOLD", ("vectorized",), FEDAVG, 0.7),
     *(Goal(kind, name, ("auto",), BEST, 0.95) for kind in (SAME, CORES) for name in WORKLOADS),
     *(Goal(OWN, name, (RANKS,), ONE_BY_ONE, 1.7, beside=APART) for name in ("lenet", "femnist", "lstm")),
+    *(Goal(SHARED, name, (RANKS_AUTO,), "auto", least) for name, least in _OVER_ONE_PROCESS.items()),
 ]

@@ -141,7 +141,9 @@ class Windows:
     choice: str
 
 
-def windows(search: Search, data: FederatedData, executor: Any, clock: Callable[[], float] = now) -> Windows:
+def windows(
+    search: Search, data: FederatedData, executor: Any, clock: Callable[[], float] = now, **trainer_options: Any
+) -> Windows:
     """Run a search by an executor, and return its rates.
 
     A round's rate is weighed by its updates, so 27 arms and one are told alike.
@@ -151,7 +153,8 @@ def windows(search: Search, data: FederatedData, executor: Any, clock: Callable[
     arms = [RandomSearch(PAPERS, budget=search.arms * rounds, max_rounds=rounds)] if search.arms > 1 else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = quiet_trainer(rounds, fed, marks, *arms, FedEx(PAPERS, epsilon=1.0), accelerator=used())
+        options = {"accelerator": used(), **trainer_options}
+        trainer = quiet_trainer(rounds, fed, marks, *arms, FedEx(PAPERS, epsilon=1.0), **options)
         gc.collect()
         trainer.fit(Module(search.of.seeded()), datamodule=data)
     several, third = COHORT * search.arms, max(1, rounds // 3)

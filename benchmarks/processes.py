@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.cases import APART, APART_AUTO, BARE, LONGER, OWN, RANKS, RANKS_AUTO
+from benchmarks.cases import APART, APART_AUTO, BARE, LONGER, OWN, RANKS, RANKS_AUTO, SHARED
 from benchmarks.others.environments import OTHERS
+from benchmarks.papers import SEARCHES
 from benchmarks.rates import missing, without_paths
 from benchmarks.ratios import Say, row
 from benchmarks.workloads import WORKLOADS
@@ -32,6 +33,10 @@ OURS = {
     RANKS: (*FEDERATED, "--executor", "sequential", "--devices", "2"),
     RANKS_AUTO: (*FEDERATED, "--executor", "auto", "--devices", "2"),
 }
+SEARCH = ("-m", "benchmarks.child", "search", "--executor", "auto")
+SEARCHING = {"auto": SEARCH, RANKS_AUTO: (*SEARCH, "--devices", "2")}
+SEARCHED = ("mlp-arms", "lenet-arms", "logistic-arms", "lenet", "mlp")
+"""Searches of the papers' space that two processes share: of 27 arms, and of one."""
 FEWEST = 3
 """Rounds of a turn, at least: simulators that poll for results are not to be judged by a single one."""
 AGAINST = {
@@ -112,28 +117,45 @@ def sides(others: Mapping[str, Path]) -> dict[str, tuple[str | Path, Sequence[st
 def compared(
     workload: str, turns: int, others: Mapping[str, Path], say: Say = print, rounds: int | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Return a workload's lines, and the sides that could not be measured with the reason.
-
-    Every turn starts each side once, in a new process.
-    """
+    """Return a workload's lines, and the sides that could not be measured with the reason."""
     rounds = rounds or max(LONGER.get(workload, WORKLOADS[workload].rounds), FEWEST)
+    return _in_turns(OWN, workload, sides(others), [workload, "--rounds", str(rounds)], turns, say)
+
+
+def shared(
+    search: str, turns: int, say: Say = print, rounds: int | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return the lines of a search of the papers' space that two processes share."""
+    given = [search, *(["--rounds", str(rounds)] if rounds else [])]
+    wanted = {name: (sys.executable, arguments) for name, arguments in SEARCHING.items()}
+    rows, skipped = _in_turns(SHARED, search, wanted, given, turns, say)
+    return [line | {"title": SEARCHES[search].title} for line in rows], skipped
+
+
+def _in_turns(
+    kind: str,
+    case: str,
+    wanted: dict[str, tuple[str | Path, Sequence[str]]],
+    given: Sequence[str],
+    turns: int,
+    say: Say,
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return the lines of sides, each of which every turn starts once, in a new process."""
     taken: dict[str, list[float]] = {}
     said: dict[str, dict[str, Any]] = {}
     skipped = []
-    wanted = sides(others)
     for name in ("sequential", "auto"):
-        if why := missing(name):
-            skipped.append({"case": workload, "side": name, "why": why})
+        if name in wanted and (why := missing(name)):
+            skipped.append({"case": case, "side": name, "why": why})
             del wanted[name]
     for _ in range(turns):
         for name, (python, arguments) in list(wanted.items()):
             try:
-                given = [*arguments, workload, "--rounds", str(rounds)]
-                several = AT_ONCE.get(name)
-                said[name] = at_once(several, python, given) if several else child(python, given)
+                several, whole = AT_ONCE.get(name), [*arguments, *given]
+                said[name] = at_once(several, python, whole) if several else child(python, whole)
             except NoRateError as error:
-                skipped.append({"case": workload, "side": name, "why": str(error)})
-                say(f"  {workload}: no {name}: {error}")
+                skipped.append({"case": case, "side": name, "why": str(error)})
+                say(f"  {case}: no {name}: {error}")
                 del wanted[name]
                 taken.pop(name, None)
                 continue
@@ -143,5 +165,5 @@ def compared(
         extra = {key: value for key, value in said[name].items() if key != "rate"}
         for against in AGAINST.get(name, (BARE,)):
             if against in taken and against != name:
-                rows.append(row(OWN, workload, name, against, rates, taken[against]) | extra)
+                rows.append(row(kind, case, name, against, rates, taken[against]) | extra)
     return rows, skipped

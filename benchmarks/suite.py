@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import device, guard, processes, ratios, scaling, tables
-from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, PAPERS_SPACE, SAME
+from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, PAPERS_SPACE, SAME, SHARED
 from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
 from benchmarks.papers import SEARCHES, compared
@@ -33,7 +33,14 @@ from benchmarks.workloads import WORKLOADS
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-SECTIONS = {"papers": PAPERS_SPACE, "same": SAME, "cores": CORES, "own": OWN, "scaling": tables.SCALING}
+SECTIONS = {
+    "papers": PAPERS_SPACE,
+    "same": SAME,
+    "cores": CORES,
+    "own": OWN,
+    "processes": SHARED,
+    "scaling": tables.SCALING,
+}
 ALL = list(dict.fromkeys((*SEARCHES, *WORKLOADS)))
 NAME = "speed.json"
 ON_DEVICES = ("papers", "same")
@@ -79,6 +86,9 @@ def section(name: str, arguments: argparse.Namespace, keep: Keep) -> None:
         cases = {case.name: case for case in wanted if name == "same" or case.name == case.workload}
         gaps = [{"case": "all", "side": name, "why": why} for name in EXECUTORS if (why := missing(name))]
         several(list(cases), lambda case: ratios.compared(cases[case], turns, kind=SECTIONS[name]), keep, gaps)
+    elif name == "processes":
+        searches = [search for search in processes.SEARCHED if search in arguments.workloads]
+        several(searches, lambda search: processes.shared(search, turns), keep)
     else:
         others, gaps = {}, []
         for other in arguments.others:

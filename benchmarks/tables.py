@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, WORST
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, SHARED, WORST
 from benchmarks.goals import GOALS, Goal
 from benchmarks.machine import described
 from benchmarks.others.environments import OTHERS
@@ -41,6 +41,10 @@ NOTES = {
         'up; all others without their first round. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU, over one '
         "process with the same executor. Two apart: two runs at the same time that share nothing, whose rates are "
         "added up: what the machine gives to two processes. They wait for each other when their first round is over."
+    ),
+    SHARED: (
+        "Searches of the papers' space by `auto`, in their last third: every side in new processes, in turns, with one "
+        'thread a process. Two ranks: `Trainer(strategy="ddp", devices=2)` on CPU, over one process.'
     ),
     SCALING: (
         "Microseconds per client update, and in brackets over the first point of the same turn. Logistic regression "
@@ -84,19 +88,35 @@ def title(case: str) -> str:
     return f"{WORKLOADS[name].title if name in WORKLOADS else name}{comma}{rest}"
 
 
-def ratios(section: Record) -> str:
-    """Return a section's table: a line per case, a column per side."""
+def ratios(section: Record, bases: Sequence[str] = (BARE, BEST_BARE), head: str = "bare loop, updates/s") -> str:
+    """Return a section's table: a line per case, a column per side; ``head`` is over the rates of ``bases``."""
     rows = section["rows"]
     columns = list(dict.fromkeys((row["side"], row["against"]) for row in rows))
     cases = list(dict.fromkeys(row["case"] for row in rows))
     found = {(row["case"], row["side"], row["against"]): row for row in rows}
     lines = []
     for case in cases:
-        bare = next((row["other"] for row in rows if row["case"] == case and row["against"] in (BARE, BEST_BARE)), None)
+        base = next((row["other"] for row in rows if row["case"] == case and row["against"] in bases), None)
         cells = [found.get((case, *column)) for column in columns]
-        lines.append([title(case), "" if bare is None else number(bare), *map(cell, cells)])
-    sides = [side if against in (BARE, BEST_BARE) else f"{side} / {against}" for side, against in columns]
-    return table(["workload", "bare loop, updates/s", *sides], lines)
+        lines.append([title(case), "" if base is None else number(base), *map(cell, cells)])
+    sides = [side if against in bases else f"{side} / {against}" for side, against in columns]
+    return table(["workload", head, *sides], lines)
+
+
+def shared(section: Record) -> str:
+    """Return the table of searches that two processes share, and what ran them.
+
+    >>> line = {"case": "mlp", "title": "MLP", "side": "2 ranks", "against": "auto", "rate": 30.0, "other": 20.0}
+    >>> line |= {"ratio": 1.5, "low": 1.4, "high": 1.6, "choice": "side by side"}
+    >>> print(shared({"rows": [line]}))
+    | workload | one process, updates/s | 2 ranks |
+    |---|---|---|
+    | MLP 784-128-10 | 20.0 | 1.50 (1.40, 1.60) |
+    <BLANKLINE>
+    - MLP, 2 ranks: side by side.
+    """
+    choices = "\n".join(f"- {row['title']}, {row['side']}: {row['choice']}." for row in section["rows"])
+    return f"{ratios(section, ('auto',), 'one process, updates/s')}\n\n{choices}"
 
 
 def cell(row: Record | None) -> str:
@@ -202,13 +222,14 @@ def page(record: Record) -> str:
         SAME: "In one process",
         CORES: "On all cores",
         OWN: "In processes of their own",
+        SHARED: "Searches that two processes share",
         SCALING: "Scaling",
     }
     for kind, head in names.items():
         section = record.get(kind)
         if section is None:
             continue
-        shown = {SCALING: scaling, PAPERS_SPACE: searches}.get(kind, ratios)(section)
+        shown = {SCALING: scaling, PAPERS_SPACE: searches, SHARED: shared}.get(kind, ratios)(section)
         where = f"commit {section['commit']}; {described(section['machine'])}"
         text = [f"### {head}", f"`{section['command']}`, {section['turns']} turns; {where}."]
         text += [NOTES[kind], shown]
