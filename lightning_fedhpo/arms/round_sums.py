@@ -35,7 +35,7 @@ class RoundSums:
         self.delta, self.floats = _zeros_for(weights), _zeros_for(floats)
         self.integers = [torch.full_like(tensor, _least(tensor.dtype)) for tensor in integers]
         self.of_state = {name: _zeros_for(tensors) for name, tensors in server_state.items()}
-        self._weights = weights
+        self._weights = list(weights)
         self._wait_for(())
 
     def _wait_for(self, stack: Sequence[Tensor]) -> None:

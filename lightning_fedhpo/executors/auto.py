@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lightning_fedhpo import machine
+from lightning_fedhpo import machine, processes
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.executors.base import Executor, Plan
 from lightning_fedhpo.executors.sequential import SequentialExecutor
@@ -51,6 +51,7 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
             text = f"jobs of {type(bench.local.module).__name__} run one after another, not side by side: {error}"
             say = rank_zero_warn if asked else rank_zero_info
     for one in (sequential, executor):  # the first for a run that falls back
+        one.step_cost = step.cost if step.cost.of(1) else one.step_cost
         one.threads = setting.threads or (1 if on_cpu and _is_small(one, bench, step, plan) else None)
         one.large_products = step.product * _examples(one, bench, plan) >= LARGE_PRODUCT
     count = executor.threads or plan.threads
@@ -88,7 +89,9 @@ def _try_vectorized(
     chosen, why_not_compiled = found
     batched, programs = chosen.batched, chosen.batched.programs
     alone = "" if batched.limit is None else f", but for those with batches of {batched.limit} examples or more"
-    why = "as asked for" if asked else f"{plan.jobs} a round, of {step.all / 1e6:.3g} million operations a step{alone}"
+    several = f" in each of {processes.world()} processes" if processes.world() > 1 else ""
+    jobs = f"{plan.jobs} a round{several}, of {step.all / 1e6:.3g} million operations a step{alone}"
+    why = "as asked for" if asked else jobs
     lanes = f"{programs.lanes} lane{'s' if programs.lanes > 1 else ''} of {programs.width} examples"
     compiled = f"not compiled: {why_not_compiled}" if why_not_compiled else "compiled"
     return chosen, f"jobs run side by side, {why}; in {lanes}; {compiled}"

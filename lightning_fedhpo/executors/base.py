@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.executors.step_costs import StepCost
 from lightning_fedhpo.types import ClientResult, Config, Job, RoundContext
 
 
@@ -16,7 +17,7 @@ class Plan:
     """What is known of a run before it begins.
 
     There are clients and configurations to compare executors with, and configurations as clients may be given them; the
-    jobs of a round, about, those of the run at most (None if unknown), the threads that torch may take, and
+    process's jobs of a round, about, those of the run at most (None if unknown), its threads for torch, and
     :attr:`Executor.vectorized_matches` of the checkpoint.
     """
 
@@ -40,6 +41,8 @@ class Executor(ABC):
     """With how many threads torch computes the jobs; None leaves it as it is."""
     large_products = False
     """Whether steps have products of matrices at which :func:`lightning_fedhpo.machine.large_products` is faster."""
+    step_cost = StepCost(1.0, 0.0, 0.0)
+    """What a step of one job costs, about; several processes share a round by it."""
     choice = ""
     """What was chosen to run the jobs, and why."""
     vectorized_matches: bool | None = None

@@ -113,7 +113,12 @@ class Round:
             yield
 
     def _all_results(self, arms: Mapping[int, Arm]) -> Generator[ClientResult]:
-        yield from processes.shared_round(self.jobs, arms, self._received, self._parts.steps, self._check)
+        step = self._executor.step_cost
+
+        def cost(job: Job) -> float:
+            return self._parts.cost(job, step)
+
+        yield from processes.shared_round(self.jobs, arms, self._received, cost, self._check)
 
     def _received(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
         """Run jobs, and let algorithm and tuner take each result while its tensors live."""

@@ -15,6 +15,7 @@ from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, Limits
 from lightning_fedhpo.client.server_validation import ServerValidation
 from lightning_fedhpo.data.federation import FederatedData
+from lightning_fedhpo.executors.step_costs import StepCost
 from lightning_fedhpo.run import identity
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.population import Population
@@ -141,10 +142,12 @@ class RunParts:
         own = {"epochs": self.options.epochs, **self.algorithm.client, **job.config}
         return int(own["epochs"]) + int(own.get(LOCAL_EPOCHS, 0))
 
-    def steps(self, job: Job) -> int:
-        """Return the local steps of a job, as far as they are known before it runs."""
+    def cost(self, job: Job, step: StepCost) -> float:
+        """Return what a job costs, as far as it is known before it runs."""
+        examples = int(self.data.sizes("train")[job.client])
         batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        return self.epochs(job) * self.batches(self.data.sizes("train")[job.client], batch_size)
+        batches = self.batches(examples, batch_size)
+        return self.epochs(job) * (batches * step.of(0) + min(examples, batches * batch_size) * step.example)
 
     @property
     def jobs(self) -> int:

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from lightning_fedhpo import seeding
+from lightning_fedhpo import processes, seeding
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.binding.binding import LOOP, Binding, LocalSettings
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
@@ -96,7 +96,9 @@ def prepare(
     bench.state = state = module_state(module, algorithm.local, changed, options.seed, training)
     configs = tuning.varied if tuning.contrasts else [tuning.config]
     found = known.get("vectorized_matches")
-    plan = Plan(clients[:3], configs, tuning.drawn, parts.jobs, parts.updates, threads, found)
+    world = processes.world()
+    updates = None if parts.updates is None else -(-parts.updates // world)
+    plan = Plan(clients[:3], configs, tuning.drawn, -(-parts.jobs // world), updates, threads, found)
     moving = [*state.names[1], *(name for name in changed if name in state.names[2])]
     return _chosen(bench, options, plan), moving
 

@@ -50,7 +50,8 @@ def sampled(z: Logs, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     [0, 1, 1]
     """
     cumulated = np.cumsum(np.exp(z))
-    return np.searchsorted(cumulated, numbers * cumulated[-1], side="right").clip(max=len(z) - 1)
+    places: NDArray[np.int64] = np.searchsorted(cumulated, numbers * cumulated[-1], side="right")
+    return np.minimum(places, len(z) - 1)
 
 
 def gradient(

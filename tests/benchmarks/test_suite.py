@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks import guard, papers, processes, ratios, scaling, suite, tables
-from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, Case
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, FEDAVG, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, SHARED, Case
 from benchmarks.goals import GOALS
 from benchmarks.rates import Timed
 from benchmarks.workloads import WORKLOADS
@@ -98,6 +98,19 @@ def test_two_ranks_stand_beside_two_that_share_nothing(monkeypatch: pytest.Monke
     assert found["2 ranks", "2 apart"] == 0.75
 
 
+def test_a_search_that_two_processes_share_stands_beside_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def child(python: str, arguments: list[str]) -> dict[str, object]:
+        assert arguments[2] == "search" and arguments[-1] == "mlp-arms"
+        return {"rate": 3.0 if "--devices" in arguments else 2.0, "choice": "in lanes"}
+
+    monkeypatch.setattr(processes, "child", child)
+    rows, _ = processes.shared("mlp-arms", 2)
+    assert [(row["kind"], row["side"], row["against"], row["ratio"]) for row in rows] == [
+        (SHARED, "2 ranks, auto", "auto", 1.5)
+    ]
+    assert "| MLP 784-128-10, 27 arms | 2.00 | 1.50 (1.50, 1.50) |" in tables.shared({"rows": rows})
+
+
 def test_an_executor_that_fails_is_a_line_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     real = ratios.federated
 
@@ -141,7 +154,8 @@ def test_on_all_cores_the_better_bare_loop_counts() -> None:
 
 def test_every_goal_is_about_something_that_is_measured() -> None:
     names = {case.name for case in suite.CASES}
-    assert {goal.case for goal in GOALS if goal.kind != PAPERS_SPACE} <= names
+    assert {goal.case for goal in GOALS if goal.kind not in (PAPERS_SPACE, SHARED)} <= names
+    assert {goal.case for goal in GOALS if goal.kind == SHARED} <= set(processes.SEARCHED)
     searched = {(goal.case, side) for goal in GOALS if goal.kind == PAPERS_SPACE for side in goal.sides[:1]}
     assert searched <= {(name, side) for name, search in papers.SEARCHES.items() for side in search.executors}
     assert {side for goal in GOALS for side in goal.sides if goal.kind == OWN} <= set(processes.OURS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lightning_fedhpo import FederatedData, FederatedLoop, Iid
 from lightning_fedhpo.executors import Vectorized, auto
 from lightning_fedhpo.executors.step_costs import StepCounter
 from lightning_fedhpo.executors.vectorized import builder, programs
+from lightning_fedhpo.setup import prepare
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from tests.executors.toys import Net, agree, executor_of, is_vectorized, run
 from tests.executors.vectorized.zoo import CASES
@@ -72,6 +74,13 @@ def test_a_step_costs_what_a_second_one_adds() -> None:
         bench = executor_of(run("sequential", Net(momentum=momentum))).bench
         counted.append(auto.operations(bench, 0).cost.call)
     assert counted[0] == counted[1] > 0
+
+
+def test_each_of_several_processes_has_lanes_for_its_share_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (prepare, auto):
+        monkeypatch.setattr(room, "processes", SimpleNamespace(world=lambda: 2))
+    choice = run("auto", Net()).choice
+    assert "2 a round in each of 2 processes" in choice and "in 2 lanes of 8 examples" in choice
 
 
 def test_the_choice_is_said(caplog: pytest.LogCaptureFixture) -> None:

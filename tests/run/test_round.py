@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from lightning_fedhpo import FedAvg, FederatedLoop
+from lightning_fedhpo import FedAvg, FederatedLoop, processes
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.executors import SequentialExecutor
+from lightning_fedhpo.executors.step_costs import StepCost
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.run.records import Records
 from lightning_fedhpo.run.round import Round
@@ -60,7 +62,7 @@ class Counting(Tuner):
 
 class FakeTrainer:
     fast_dev_run = False
-    limit_train_batches = 1.0
+    limit_train_batches = limit_val_batches = 1.0
 
 
 def begun() -> tuple[Round, RunState, Counting, FakeBench]:
@@ -120,3 +122,20 @@ def test_an_interrupted_round_begins_again_where_an_arm_was_not_aggregated() -> 
     with pytest.warns(UserWarning, match="client 3 failed"):
         again.end()
     assert [float(arm.weights[0].detach()) for arm in state.arms] == [1.5, 1.0] and len(again.rows) == 2
+
+
+def test_processes_share_a_round_by_what_steps_and_examples_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    round, _, _, _ = begun()
+    asked: list[list[float]] = []
+
+    def shared(jobs: Any, arms: Any, train: Any, cost: Any, check: Any) -> Any:
+        configs = ({"epochs": 2, "batch_size": size} for size in (8, 48))
+        asked.append([cost(replace(jobs[0], config=config)) for config in configs])
+        return train(jobs, arms)
+
+    monkeypatch.setattr(processes, "shared_round", shared)
+    round._executor.step_cost = StepCost(call=10.0, lane=5.0, example=1.0)
+    with round.running():
+        round.run(round.jobs[0])
+    # 48 of a client's 60 examples train: two epochs of six steps, and of one.
+    assert asked == [[2 * (6 * 15.0 + 48), 2 * (15.0 + 48)]]
