@@ -142,12 +142,20 @@ class RunParts:
         own = {"epochs": self.options.epochs, **self.algorithm.client, **job.config}
         return int(own["epochs"]) + int(own.get(LOCAL_EPOCHS, 0))
 
+    def steps(self, job: Job) -> int:
+        """Return the local steps of a job, as far as they are known before it runs."""
+        return self.epochs(job) * self.batches(self._examples(job), self._batch_size(job))
+
     def cost(self, job: Job, step: StepCost) -> float:
-        """Return what a job costs, as far as it is known before it runs."""
-        examples = int(self.data.sizes("train")[job.client])
-        batch_size = int(job.config.get("batch_size", self.data.batch_size))
-        batches = self.batches(examples, batch_size)
-        return self.epochs(job) * (batches * step.of(0) + min(examples, batches * batch_size) * step.example)
+        """Return what the steps of a job cost, as far as they are known before it runs."""
+        steps, examples = self.steps(job), self.epochs(job) * self._examples(job)
+        return steps * step.of(0) + min(examples, steps * self._batch_size(job)) * step.example
+
+    def _examples(self, job: Job) -> int:
+        return int(self.data.sizes("train")[job.client])
+
+    def _batch_size(self, job: Job) -> int:
+        return int(job.config.get("batch_size", self.data.batch_size))
 
     @property
     def jobs(self) -> int:
