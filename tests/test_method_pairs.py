@@ -8,7 +8,7 @@ import pytest
 
 from lightning_fedhpo import FederatedLoop, RandomSearch, SearchSpace
 from lightning_fedhpo.searches import Search
-from lightning_fedhpo.testing import ToyModule, contracts, quiet_trainer, toy_data, toy_tensors
+from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data, toy_instances, toy_tensors
 from lightning_fedhpo.testing.contracts import toy_space
 from tests.test_contracts import ALGORITHMS, SEARCHES, TUNERS
 
@@ -39,7 +39,7 @@ PAIRS = [
 def test_two_rounds(method: str, chooser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = ALGORITHMS[method]()
     space = space_of(algorithm.server)
-    monkeypatch.setattr(contracts, "toy_space", lambda: space)
+    monkeypatch.setattr(toy_instances, "toy_space", lambda: space)
     per_client = RandomSearch(space, budget=8, max_rounds=4, per_client=True)
     subject = per_client if chooser == "per-client" else {**TUNERS, **SEARCHES}[chooser]()
     everyone = getattr(subject, "needs_everyone", False)
