@@ -50,15 +50,17 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def readable(what: str, way_out: str = "Get the file anew") -> Iterator[None]:
     """Say of a file that cannot be read which it is: what a damaged one raises depends on the byte."""
     try:
         yield
     except (FileNotFoundError, ModuleNotFoundError):
         raise
     except Exception as error:
-        reason = str(error).removesuffix(".") or type(error).__name__
-        raise ValueError(f"{what} is damaged or of another format: {reason}. Get the file anew.") from error
+        reason = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"it has no {reason}"
+        raise ValueError(f"{what} is damaged or of another format: {reason}. {way_out}.") from error
 
 
 def find(folder: Path, names: Sequence[str]) -> Path:

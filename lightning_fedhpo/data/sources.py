@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, StackDataset, TensorDataset
 from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.columns import check_map_style, is_columns
-from lightning_fedhpo.data.frames import is_frame, rows_of
+from lightning_fedhpo.data.frames import FrameRows, is_frame, rows_of
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.joined import join
 from lightning_fedhpo.data.splits import SPLIT_NAMES
@@ -36,12 +36,13 @@ class Reader:
         self, targets: object, features: Sequence[str] | None, others: Sequence[str], formats: bool, seed: int
     ) -> None:
         self._targets, self._features, self._others = targets, features, others
-        self._formats, self._seed, self._tables = formats, seed, False
+        self._formats, self._seed = formats, seed
+        self._first: FrameRows | None = None  # of the tables
 
     def sources(self, data: Any, alone: bool) -> dict[str, Dataset[Any]]:
         """Return a data set for each split; ``alone`` says that no partition was given, so the data have owners."""
         found = self._read(data, alone)
-        if self._features is not None and not self._tables:
+        if self._features is not None and self._first is None:
             raise TypeError(f"`features` are columns of a DataFrame, got a {type(data).__name__}: leave them out.")
         return found
 
@@ -61,10 +62,8 @@ class Reader:
     def dataset(self, data: Any) -> Dataset[Any]:
         """Return one data set."""
         if is_frame(data):
-            rows = rows_of(data, self._targets, self._features, self._others)
-            # The same of further tables, in whatever order they have them.
-            self._targets, self._features, self._others = rows.label, rows.features, []
-            self._tables = True
+            rows = rows_of(data, self._targets, self._features, self._others, self._first)
+            self._first = self._first or rows
             return rows
         if self._formats and _is_hugging_face(data) and data.format["type"] is None:
             return data.with_format("torch")  # type: ignore[no-any-return]  # untyped
@@ -80,6 +79,11 @@ class Reader:
             raise ValueError(f"{rule}: leave them out, as in {{name: data[name] for name in ('train', 'test')}}.")
         parts: dict[str, dict[Any, Dataset[Any]]] = {}
         for name, own in data.items():
+            if isinstance(own, Mapping) and set(own) & set(SPLIT_NAMES) and not _is_splits(own):
+                rule = (
+                    f"a client's parts are {', '.join(SPLIT_NAMES)}, and one is train, {name!r} has {shown(list(own))}"
+                )
+                raise ValueError(f"{rule}: rename them, or leave the client out.")
             for part, one in (own if isinstance(own, Mapping) and _is_splits(own) else {"train": own}).items():
                 if isinstance(one, list) and one and not isinstance(one[0], tuple | list | Mapping):
                     raise TypeError(

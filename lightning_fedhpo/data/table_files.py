@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.arguments import check_kinds, shown
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.frames import Frame
 from lightning_fedhpo.data.image_files import readable
@@ -41,7 +41,7 @@ def table(
     if os.path.isdir(path):
         found = [file for file in sorted(Path(path).iterdir()) if file.name.endswith(ENDINGS)]
         files = {file.name.partition(".")[0]: file for file in found if file.name.partition(".")[0] in SPLIT_NAMES}
-    if "train" not in files or not os.path.isfile(files["train"]):
+    if "train" not in files or not (files["train"].name.endswith(ENDINGS) and os.path.isfile(files["train"])):
         rule = f"`path` must be a file that ends in {', '.join(ENDINGS)}, or a folder with such a file called train"
         raise FileNotFoundError(f"{rule}; {path} is none.")
     frames = {split: _read(file) for split, file in files.items()}
@@ -53,7 +53,12 @@ def _read(file: Path) -> Frame:
         import pandas
     except ImportError as error:
         raise ModuleNotFoundError("files of tables need pandas: pip install 'lightning-fedhpo[data]'.") from error
-    with readable(str(file)):
+    with readable(str(file), "Get the file anew, or read it by pandas and pass the table to FederatedData"):
         if file.name.endswith(".parquet"):
             return pandas.read_parquet(file)
-        return pandas.read_csv(file, sep="\t" if ".tsv" in file.name else ",")
+        separator = "\t" if ".tsv" in file.name else ","
+        frame = pandas.read_csv(file, sep=separator)
+    if len(frame.columns) == 1:
+        rule = f"columns in {file} must be separated by {separator!r}, it has a single one, {shown(frame.columns[0])}"
+        raise ValueError(f"{rule}: read it by pandas.read_csv(path, sep=...) and pass the table to FederatedData.")
+    return frame

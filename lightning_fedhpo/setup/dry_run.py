@@ -88,10 +88,9 @@ class DryRun:
             except MisconfigurationException:
                 raise  # the module's fault, whoever the client is
             except Exception as error:
-                raise ClientError(
-                    f"client {self._client} failed before the first round, when the module was tried with "
-                    f"{dict(config)}: {type(error).__name__}: {error}"
-                ) from error
+                tried = f", when the module was tried with {dict(config)}" if config else ""
+                rule = f"client {self._client} failed before the first round{tried}"
+                raise ClientError(f"{rule}: {type(error).__name__}: {error}") from error
             check_logged(scores, monitor)
             state = [(name, tensor) for name, tensor, trainable in named_state(module) if trainable]
             self.moved = self.moved or any(

@@ -102,6 +102,11 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:60])
 
 
+def written(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_text(text, encoding)
+    return path
+
+
 def first_batch(data: Any) -> Any:
     return data.examples(0).slice(0, len(data.examples(0)))
 
@@ -119,6 +124,20 @@ def first_batch(data: Any) -> Any:
             lambda path: (FRAME.to_parquet(path / "t.parquet"), cut(path / "t.parquet"), table(path / "t.parquet")),
             "damaged",
         ),
+        (
+            lambda path: table(written(path / "t.txt", "client,a,label\nx,1,0")),
+            "a file that ends in .csv, .*t.txt is none",
+        ),
+        (lambda path: table(written(path / "t.csv", "client,a,label\n")), "the training set has no examples"),
+        (
+            lambda path: table(written(path / "t.csv", "client;a;label\nx;1,5;0")),
+            "separated by ',', .* 'client;a;label': ",
+        ),
+        (lambda path: table(written(path / "t.csv", "a,label\n1,2,3,4\n1,2\n1,2,3,4,5\n")), r"saw 5\. Get .*by pandas"),
+        (
+            lambda path: table(written(path / "t.csv", "größe,label\n1,2", "latin-1")),
+            r"'utf-8' codec .*, or read it by pandas and pass",
+        ),
         (lambda path: leaf(path), r"a folder with train/\*.json and test/\*.json, or with \*.json"),
         (
             lambda path: leaf(write_users(path / "a.json", {"u": {"x": ["ab"], "y": [1]}})),
@@ -127,7 +146,7 @@ def first_batch(data: Any) -> Any:
         (lambda path: leaf(write_users(path / "a.json", {"u": {"x": [[1], [2]], "y": [1]}})), "2 inputs and 1 labels"),
         (
             lambda path: leaf(write_users(path / "a.json", {"u": {"x": [[1]]}})),
-            "a.json is damaged or of another format: 'y'",
+            "a.json is damaged or of another format: it has no 'y'. Get",
         ),
         (
             lambda path: leaf(

@@ -170,7 +170,20 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: of(city="x"), "column 'city' has .*: name those that do in `features`, or encode"),
+        (lambda: of(city="x"), "column 'city' has .*: encode them, .* or name the others in `features`.$"),
+        (lambda: of(city="x", when=WHO), r"columns \['city', 'when'\] have "),
+        (
+            lambda: FederatedData(FRAME.assign(city="x").rename(columns={"client": "Site"})),
+            r"\['Site', 'city'\] .* who owns a row, Natural names",
+        ),
+        (
+            lambda: of(**{f"feature number {i}": 0 for i in range(40)}, b=np.nan, c=np.nan),
+            r"\['b', 'c'\] have 120, 120",
+        ),
+        (
+            lambda: FederatedData(FRAME.assign(**{f"reading {i}": 0 for i in range(36)}), targets="no"),
+            "'reading 35'",
+        ),
         (lambda: of(label="yes"), r"the label must be numbers, .*astype\('category'\)\.cat\.codes"),
         (lambda: of(a=X[:, 0].where(X[:, 0] > 0, np.nan).numpy()), "'a' has .* missing values of 120"),
         (lambda: of(a=np.inf), "column 'a' has values that are not finite"),
@@ -181,14 +194,17 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData(FRAME, targets="lable"), "`targets` must name a column .* got 'lable'.*'label'"),
         (lambda: FederatedData(FRAME.drop(columns="label")), "a table's label is in the column that `targets` names"),
         (lambda: FederatedData(FRAME.drop(columns="client")), "`partition` says who .* got None; none is needed for"),
-        (lambda: FederatedData({"train": FRAME, "test": FRAME.drop(columns="a")}), "must name columns .*got 'a'"),
+        (
+            lambda: FederatedData({"train": FRAME, "test": FRAME.drop(columns="a")}),
+            r"the first one, this one lacks \['a'\]",
+        ),
         (lambda: FederatedData(FRAME, features=["a", "a"]), r"must be columns that differ, .* got \['a', 'a'\]"),
         (
             lambda: FederatedData((X, Y), Natural([X, Y])),
             "one value per example, 120 in the train set, got object of shape",
         ),
         (lambda: FederatedData(FRAME[:0]), "the training set has no examples"),
-        (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), "must have names that differ"),
+        (lambda: FederatedData(pd.concat([FRAME, FRAME], axis=1)), r"names that differ, several are called \['a'"),
         (lambda: FederatedData((X, Y), Iid(3), features=["a"]), "`features` are columns of a DataFrame, got a tuple"),
         (lambda: FederatedData(toy_data(), Iid(3), features=["a"]), "is a FederatedData already"),
         (lambda: FederatedData(LightningDataModule(), Iid(3), features=["a"]), "got a LightningDataModule: leave"),
@@ -203,6 +219,11 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData({"a": (X, Y), 1: (X, Y)}), r"all texts or all whole numbers, got \['a', 1\]"),
         (lambda: FederatedData({"x": [1.0] * 9, "y": [0] * 9}, Iid(3)), "'x' has a list of float: .*tensors or arrays"),
         (lambda: FederatedData({}), "got no clients"),
+        (
+            lambda: FederatedData({"a": {"train": own("bob"), "tset": own("bob")}}),
+            r"'a' has \['train', 'tset'\]: rename",
+        ),
+        (lambda: FederatedData({"a": {"test": own("bob")}}), r"and one is train, 'a' has \['test'\]"),
         (
             lambda: FederatedData((X.to_sparse(), Y), Iid(3)),
             r"must be dense, got torch.sparse_coo: take its `to_dense\(\)`",
