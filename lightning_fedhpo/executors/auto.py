@@ -36,10 +36,11 @@ def choose(setting: Setting, sequential: SequentialExecutor, plan: Plan) -> Exec
     asked = isinstance(setting, Vectorized)
     bench = sequential.bench
     on_cpu = bench.state.weights[0].is_cpu
-    step = operations(bench, plan.clients[0])
+    chooses = not isinstance(setting, Sequential)
+    step = operations(bench, plan.clients[0], chooses)
     executor: Executor = sequential
     say: Callable[[str], None] = rank_zero_info
-    if isinstance(setting, Sequential):
+    if not chooses:
         text = "jobs run one after another, as asked for"
     elif not asked and (reason := _reason_for_sequential(bench, step, plan)) is not None:
         text = f"jobs run one after another: {reason}"
@@ -126,16 +127,18 @@ def _reason_for_sequential(bench: Workbench, step: Operations, plan: Plan) -> st
     return None
 
 
-def operations(bench: Workbench, client: int) -> Operations:
-    """Count the operations of a client's step: what a second one adds to a first."""
+def operations(bench: Workbench, client: int, with_cost: bool = True) -> Operations:
+    """Count the operations of a client's step; for its cost, what a second one adds to a first."""
     try:
-        (once, first), (twice, both) = (_counted(bench, client, steps) for steps in (1, 2))
+        once, first = _counted(bench, client, 1)
+        twice, both = _counted(bench, client, 2) if with_cost else (2 * once, first)
     except Exception:
         return Operations(0.0)  # a client that the run goes on without: it says nothing
     examples = min(bench.binding.settings.batch_size, int(bench.data.sizes("train")[client]))
     parameters = sum(weight.numel() for weight in bench.state.weights)
     onednn = bench.state.weights[0].is_cpu and machine.takes_onednn()
-    return Operations(float(twice - once), both.cost(first, examples, parameters), onednn * both.largest / examples)
+    cost = both.cost(first, examples, parameters) if with_cost else Operations(0.0).cost
+    return Operations(float(twice - once), cost, onednn * both.largest / examples)
 
 
 def _counted(bench: Workbench, client: int, steps: int) -> tuple[int, StepCounter]:

@@ -150,16 +150,13 @@ class BatchedJobs:
 
         For those at the places ``watched``, ``early`` gets results with the weights and logs of after the first steps.
         """
-        bench, lr = self.bench, list(self.programs.update.options).index("lr")
-        sums_rates = bench.algorithm.needs_lr_sums
         settings = [self._setting(job, arms[job.arm]) for job in jobs]
         owned = self._owned("training", jobs)
-        each = zip(jobs, settings, owned, strict=True)
-        work = [self._work(job, setting, context, mine) for job, setting, mine in each]
-        lanes = Lanes(bench.state.weights, self.programs, self._dtype)
+        work = [self._work(job, one, context, mine) for job, one, mine in zip(jobs, settings, owned, strict=True)]
+        lanes = Lanes(self.bench.state.weights, self.programs, self._dtype)
         plan = self._planned(work)
         rows = self._rows_for(plan, lanes)
-        validation = self._validation_of(jobs, settings) if bench.monitor is not None else None
+        validation = self._validation_of(jobs, settings) if self.bench.monitor is not None else None
         sums: list[Tensor] = []
         if validation is not None and context.needs_before:
             rows.load(range(len(jobs)), (arms[job.arm].weights for job in jobs))
@@ -174,16 +171,20 @@ class BatchedJobs:
         finite, stack = next(columns), rows.tensors[: self._count]
         results = []
         for place, (job, one, setting) in enumerate(zip(jobs, work, settings, strict=True)):
-            rates = [one.steps * options[lr] for options in setting.options] if sums_rates else ()
-            done = Done(one.steps, one.epochs * one.used, 0, rates)
             scores = (of_job(before, place), of_job(after, place)) if counts[place] else ({}, {})
-            model = StackedModel(stack, place)
-            found = bench.result(job, setting.used, done, model, of_job(logged, place), *scores)
+            model, done = StackedModel(stack, place), self._done(one, setting)
+            found = self.bench.result(job, setting.used, done, model, of_job(logged, place), *scores)
             results.append(found if finite[place] else replace(found, finite=False))
-            if early is not None and place in snapshots:
-                weights, figures = snapshots[place]
-                early[place] = replace(results[place], weights=weights, train=figures)
+        if early is not None:
+            early |= {at: replace(results[at], weights=now, train=figures) for at, (now, figures) in snapshots.items()}
         return results
+
+    def _done(self, work: Work, setting: JobSettings) -> Done:
+        """Return what a job has done."""
+        lr = list(self.programs.update.options).index("lr")
+        sums_rates = self.bench.algorithm.needs_lr_sums
+        rates = [work.steps * options[lr] for options in setting.options] if sums_rates else ()
+        return Done(work.steps, work.epochs * work.used, 0, rates)
 
     def _rows_for(self, plan: LanePlan, lanes: Lanes) -> Rows:
         """Return where jobs' models come to stand: in the lanes, if each has one of its own and all end together."""

@@ -108,9 +108,6 @@ def _shape(
     batch_sizes = {size for size, _ in several}
     widest = min(*batch_sizes, int(sizes.max())) if len(batch_sizes) == 1 else None
 
-    def most(width: int) -> int:
-        return max(1, batched.memory // 2 // batched.lane_bytes(width))
-
     def shape(compiled: bool) -> LaneShape:
         costs = [traced_cost(graphs, COUNTED_LANES, COUNTED_WIDTHS, compiled, onednn) for onednn in (False, True)]
 
@@ -118,6 +115,7 @@ def _shape(
             onednn = not at_once and lanes * width * alone.product >= LARGE_PRODUCT
             return costs[onednn].of(width, 1 if at_once else lanes)
 
+        most = partial(_most_lanes, batched)
         return choose_shape(drawn, alone.cost, tick, most, widest, all_in_lanes=trusts_user or at_once)
 
     plain = shape(compiled=False)
@@ -131,6 +129,11 @@ def _shape(
         return better, ""
     there = "nobody knows how many" if plan.updates is None else f"{plan.updates:,}"
     return plain, f"that pays from {enough:,.0f} jobs on, and there are {there}" if saved > 0 else "that brings nothing"
+
+
+def _most_lanes(batched: BatchedJobs, width: int) -> int:
+    """Return how many lanes of this width half of the memory holds."""
+    return max(1, batched.memory // 2 // batched.lane_bytes(width))
 
 
 def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
