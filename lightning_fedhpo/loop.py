@@ -13,6 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import machine, processes
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.files.folders import path_of
 from lightning_fedhpo.report.run_result import RunResult
@@ -210,6 +211,7 @@ class FederatedLoop(RunHooks, LoopOptions):
             trainer: The Trainer of the run, whose settings and callbacks are taken. Without one it is a Trainer by
                 default, for as many rounds as the search needs.
         """
+        check_kinds(FederatedLoop.explain, {"callbacks": callbacks, "trainer": trainer})
         return explain(self, model, data, callbacks, trainer)
 
     def evaluate(

@@ -15,6 +15,7 @@ from lightning_fedhpo.run import checkpoint, checkpoint_file
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.setup.checks import federated_data
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import plain
@@ -45,6 +46,8 @@ class RunHooks(Callback, LoopOptions):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take a client's half-trained model out of the module."""
+        if not hasattr(getattr(trainer, "datamodule", None) or self, "on_exception"):
+            federated_data(trainer)  # a table, say: Lightning has failed before our set-up, and goes on to ask it
         self._release()
         if not processes.is_common(exception):  # the others learn of it by the broken connection
             processes.disconnect()

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import (
     Choice,
@@ -207,6 +208,7 @@ class Holds(ToyModule):
         (ToyModule, toy_data, {}, lambda: [FedEx()]),
         (ToyModule, lambda: None, {}, lambda: []),
         (ToyModule, lambda: [1, 2], {}, lambda: []),
+        (ToyModule, lambda: TensorDataset(torch.zeros(9, 2)), {}, lambda: []),
         (Forward, toy_data, {}, lambda: []),
         (LightningModule, toy_data, {}, lambda: []),
         (ToyModule, toy_data, {}, lambda: [Fixed(client={"rate": 1})]),
@@ -225,7 +227,16 @@ def test_what_is_wrong_is_told_as_a_fit_tells_it(
         with pytest.raises(Exception) as error:  # noqa: PT011 - whatever a fit raises
             fed.explain(module(), data(), trainer=trainer) if explains else trainer.fit(module(), datamodule=data())
         told.append((type(error.value), str(error.value)))
+        assert not isinstance(error.value, AttributeError)
     assert told[0] == told[1]
+
+
+def test_arguments_of_another_kind_are_refused() -> None:
+    fed = FederatedLoop(cohort=3)
+    with pytest.raises(TypeError, match=r"`callbacks` must be a Callback or a sequence, got .SearchSpace"):
+        fed.explain(ToyModule(), toy_data(), [RATES])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"`trainer` must be .*Trainer or None, got 3"):
+        fed.explain(ToyModule(), toy_data(), [halving(RATES)], trainer=3)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_copied_is_named() -> None:
