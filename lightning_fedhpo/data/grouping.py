@@ -115,6 +115,16 @@ def dense(arrays: Sequence[NDArray[Any]]) -> tuple[list[Ints], NDArray[Any]]:
     [[1, 0], [2, 1]]
     """
     total = sum(len(a) for a in arrays)
+    kind = np.result_type(*arrays)
+    ends = [(int(a.min()), int(a.max())) for a in arrays if len(a)] if kind.kind in "iu" else []
+    low, high = min((e[0] for e in ends), default=0), max((e[1] for e in ends), default=-1)
+    if 0 <= high - low <= 4 * total and abs(low) < 2**62:  # counted, not sorted: faster, and a quarter of the memory
+        shifted = [a.astype(np.int64, copy=False) - low for a in arrays]
+        there = np.zeros(high - low + 1, dtype=bool)
+        for places in shifted:
+            there[places] = True
+        found: Ints = (np.cumsum(there) - 1).astype(index_type(total))
+        return [found[places] for places in shifted], (np.flatnonzero(there) + low).astype(kind)
     names, numbers = np.unique(np.concatenate(arrays), return_inverse=True)
-    ends = np.cumsum([len(a) for a in arrays])[:-1]
-    return list(np.split(numbers.astype(index_type(total)), ends)), names
+    cuts = np.cumsum([len(a) for a in arrays])[:-1]
+    return list(np.split(numbers.astype(index_type(total)), cuts)), names

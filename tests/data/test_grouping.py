@@ -15,12 +15,14 @@ from lightning_fedhpo.data.grouping import apportion, dense
         [np.array([127, -128], dtype=np.int8), np.array([], dtype=np.int8)],
         [np.array(["b", "a"]), np.array(["c", "b"])],
         [np.array([True, False])],
+        [np.array([7, 2**62, -5]), np.array([7])],
+        [np.array([2**64 - 1, 2**64 - 3], dtype=np.uint64), np.array([], dtype=np.uint64)],
     ],
 )
 def test_dense_numbers_the_sorted_union(arrays: list[np.ndarray]) -> None:
     union = sorted({value for array in arrays for value in array.tolist()})
     numbers, names = dense(arrays)
-    assert names.tolist() == union
+    assert names.tolist() == union and names.dtype == np.concatenate(arrays).dtype
     assert [n.tolist() for n in numbers] == [[union.index(v) for v in array.tolist()] for array in arrays]
 
 
