@@ -42,11 +42,11 @@ def found() -> dict[str, Cells]:
             cells[f"Table 1, FedPop, FEMNIST by writer, {search}, {target}"] = right(errors)
         photos = percent("fedpop/results/cifar10.csv", ("rounds", "alpha", "algorithm", "tuner"), metric)
         for alpha, algorithm in product(("1.0", "0.5"), ("fedavg", "fedprox", "scaffold")):
-            name = {
+            titles = {
                 "fedprox": f"Table 4, FedProx, Dirichlet {alpha}",
                 "scaffold": f"Table 4, SCAFFOLD, Dirichlet {alpha}",
             }
-            label = name.get(algorithm, f"Table 1, FedPop, CIFAR-10, Dirichlet {alpha}, random")
+            label = titles.get(algorithm, f"Table 1, FedPop, CIFAR-10, Dirichlet {alpha}, random")
             cells[f"{label}, {target}"] = right([photos["500", alpha, algorithm, tuner] for tuner in TUNERS])
         label = f"Table 1, FedPop, CIFAR-10, Dirichlet 1.0, random, half, {target}"
         cells[label] = right([photos["2000", "1.0", "fedavg", tuner] for tuner in TUNERS])
