@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finite, is_number, number, whole
+from lightning_fedhpo.arguments import (
+    MOST,
+    MOST_EPOCHS,
+    WrongSettings,
+    did_you_mean,
+    is_finite,
+    is_number,
+    number,
+    whole,
+)
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
@@ -71,7 +80,9 @@ class Binding:
         self._schedulers = optimizers.schedulers
         self._groups = optimizers.own
         self._module = module
-        self._targets = {name: self._resolve(name) for name in names}
+        with WrongSettings() as wrong:
+            found = {name: wrong.attempt(self._resolve, name) for name in names}
+        self._targets = {name: target for name, target in found.items() if target is not None}
         self._order = sorted(self._targets, key=lambda name: group_of(name)[1] is not None)  # one group's goes over all
         self._original = {name: target.read() for name, target in self._targets.items()}
         rates = [name for name in names if group_of(name)[0] == "lr" and name not in settings.algorithm]

@@ -17,14 +17,13 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
-from lightning_fedhpo.arguments import check_kinds, whole
+from lightning_fedhpo.arguments import WrongSettings, check_kinds, whole
 from lightning_fedhpo.cli.errors import in_settings
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
 from lightning_fedhpo.files.folders import make_folder, path_of
 from lightning_fedhpo.loop import FederatedLoop
 from lightning_fedhpo.run.evaluation import EvaluationCheck
-from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tracking.mlflow import check_server
 
 

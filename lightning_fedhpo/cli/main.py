@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
-from lightning_fedhpo.arguments import whole
+from lightning_fedhpo.arguments import WrongSettings, whole
 from lightning_fedhpo.cli import build, worker
 from lightning_fedhpo.cli.console import report
 from lightning_fedhpo.cli.errors import in_settings, readable
@@ -52,7 +52,6 @@ from lightning_fedhpo.run.evaluation import check_clients
 from lightning_fedhpo.seeding import MOST_SEED
 from lightning_fedhpo.setup.checks import check_federation
 from lightning_fedhpo.setup.trainer_checks import check_trainer
-from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tracking.run_files import (
     CONFIG,
     SUMMARY,

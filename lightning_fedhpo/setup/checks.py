@@ -13,7 +13,7 @@ from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import processes
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import did_you_mean
+from lightning_fedhpo.arguments import WrongSettings, did_you_mean
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.run.checkpoint import check_whole
 from lightning_fedhpo.run.evaluation import check_clients
@@ -21,7 +21,6 @@ from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.run.state import RunState
 from lightning_fedhpo.searches.base import NoSearch, Search
-from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.space.search_space import SpacePart
 from lightning_fedhpo.tuners.base import Tuner
 from lightning_fedhpo.types import Config

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from lightning.pytorch import LightningModule
 
 from lightning_fedhpo import _lightning as private
+from lightning_fedhpo.arguments import WrongSettings
 from lightning_fedhpo.client.server_validation import ServerValidation, server_split
 from lightning_fedhpo.client.workbench import Workbench
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.run_parts import RunParts
 from lightning_fedhpo.searches.base import NoSearch, Search
 from lightning_fedhpo.setup import checks, trainer_checks
-from lightning_fedhpo.setup.wrong_settings import WrongSettings
 from lightning_fedhpo.tuners.base import RunPlan, Tuner, Untuned
 
 

@@ -16,13 +16,13 @@ from lightning.pytorch.callbacks import Checkpoint, ModelSummary, ProgressBar
 from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import seeding
 from lightning_fedhpo._lightning import AnyTrainer
+from lightning_fedhpo.arguments import WrongSettings
 from lightning_fedhpo.searches.base import Search
 from lightning_fedhpo.setup import trainer_checks
 from lightning_fedhpo.setup.explanation import Explanation
 from lightning_fedhpo.setup.round_timing import clock
 from lightning_fedhpo.setup.run_facts import explanation
 from lightning_fedhpo.setup.run_hooks import RunHooks
-from lightning_fedhpo.setup.wrong_settings import WrongSettings
 
 _SHOWS = (ProgressBar, ModelSummary)
 

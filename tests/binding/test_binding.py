@@ -112,6 +112,11 @@ def test_a_name_that_reaches_nothing_is_an_error(name: str, message: str) -> Non
         bound(name)
 
 
+def test_all_names_that_reach_nothing_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"(?s)2 settings are wrong.*'momentum' reaches.*module.*'params' reaches"):
+        bound("momentum", "lr", "params")
+
+
 class Stubborn(nn.Linear):
     """Does not keep what is assigned."""
 
