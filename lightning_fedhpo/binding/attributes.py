@@ -1,4 +1,4 @@
-"""Hyperparameters that the module itself reads: its dropout layers, and attributes by path."""
+"""The places of values: settings, dropout layers, and attributes of the module by path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_fedhpo.arguments import did_you_mean, number
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finite, is_number, number, whole
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -134,3 +134,16 @@ def _fill(tensor: torch.Tensor, value: Any) -> None:
 
 def _rounded(dtype: torch.dtype, value: Any) -> Any:
     return torch.tensor(value, dtype=dtype).item()
+
+
+def count(name: str, value: Any) -> int:
+    """Return a number of epochs or examples as a whole one."""
+    if is_number(value) and is_finite(value) and value == int(value):
+        value = int(value)  # a tuner may compute with whole numbers as floats
+    return whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST)
+
+
+def setting_target(values: dict[str, Any], name: str, where: str, check: Check = _same) -> Target:
+    """Return the place of a setting of the local loop or of the algorithm."""
+    put = partial(setitem, values, name)
+    return Target(lambda value: put(check(value)), lambda: values[name], where, partial(put, values[name]))

@@ -19,23 +19,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from operator import setitem
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from lightning_fedhpo.arguments import (
-    MOST,
-    MOST_EPOCHS,
     WrongSettings,
     did_you_mean,
-    is_finite,
     is_number,
     number,
-    whole,
 )
 from lightning_fedhpo.binding import lr_schedules
-from lightning_fedhpo.binding.attributes import Check, Target, attribute_target, dropout_target, dropouts
+from lightning_fedhpo.binding.attributes import (
+    Target,
+    attribute_target,
+    count,
+    dropout_target,
+    dropouts,
+    setting_target,
+)
 from lightning_fedhpo.binding.optimizer_reset import LocalOptimizers
 from lightning_fedhpo.binding.other_names import listed, names_of_value
 from lightning_fedhpo.binding.param_groups import BETAS, checked, group_of, groups_with_shares
@@ -198,12 +200,12 @@ class Binding:
 
     def _resolve(self, name: str) -> Target:
         if name in LOOP:
-            return _setting(vars(self.settings), name, "the local loop", partial(_count, name))
+            return setting_target(vars(self.settings), name, "the local loop", partial(count, name))
         if name == DECAY:
             check = partial(number, DECAY, low=0, below=1, why="lr_t = lr * (1 - decay)**t")
-            return _setting(vars(self.settings), name, "the local loop", check)
+            return setting_target(vars(self.settings), name, "the local loop", check)
         if name in self.settings.algorithm:
-            return _setting(self.settings.algorithm, name, "the algorithm")
+            return setting_target(self.settings.algorithm, name, "the algorithm")
         if name.startswith("self."):
             raise ValueError(self._nothing(name))
         target = self._group_target(name) or (dropout_target(self._module) if name == "dropout" else None)
@@ -292,14 +294,3 @@ class Binding:
                 group[key] = own if at is None else tuple(own if at == n else beta for n, beta in enumerate(group[key]))
 
         return Target(write_key, lambda: reference[key] if at is None else reference[key][at], where)
-
-
-def _count(name: str, value: Any) -> int:
-    if is_number(value) and is_finite(value) and value == int(value):
-        value = int(value)  # a tuner may compute with whole numbers as floats
-    return whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST)
-
-
-def _setting(values: dict[str, Any], name: str, where: str, check: Check = lambda value: value) -> Target:
-    put = partial(setitem, values, name)
-    return Target(lambda value: put(check(value)), lambda: values[name], where, partial(put, values[name]))
