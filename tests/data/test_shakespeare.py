@@ -223,7 +223,7 @@ BAD = {
     "no JSON": ({"a.json": '{"user_data": {"a": {"x": ["to b'}, "a.json is damaged or of another format: Unterminated"),
     "other JSON": ({"a.json": "{}"}, "a.json is damaged or of another format: LEAF's files have `user_data`"),
     "images": ({"a.json": '{"user_data": {"a": {"x": [[1]], "y": [0]}}}'}, r"'a' has \[1\] and 0"),
-    "no labels": ({"a.json": '{"user_data": {"a": {"x": ["to be"]}}}'}, "another format: 'y'"),
+    "no labels": ({"a.json": '{"user_data": {"a": {"x": ["to be"]}}}'}, "another format: it has no 'y'"),
     "no gzip": ({"a.jsonl.gz": "to be"}, "a.jsonl.gz is damaged or of another format: Not a gzipped file"),
     "without text": ({"a.jsonl": '{"user": "a", "text": "b"}\n{"user": "ghost"}'}, "a `user` and a `text`, line 2 is"),
     "empty text": ({"a.jsonl": '{"user": "a", "text": ""}'}, "the longest of 1 roles has 0: is this a play?"),
