@@ -73,6 +73,8 @@ class Reader:
         """Return the clients' data sets as one for each split that they have."""
         if not data:
             raise ValueError("a federation needs training data, got no clients.")
+        if set(data) <= set(SPLIT_NAMES):
+            raise ValueError(f"a data set's parts must have one called train, got {', '.join(data)} alone.")
         if "train" in data:
             others = [name for name in data if name not in SPLIT_NAMES]
             rule = f"a data set's parts are {', '.join(SPLIT_NAMES)}, got also {shown(others)}"

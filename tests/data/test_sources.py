@@ -219,6 +219,7 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData({"a": (X, Y), 1: (X, Y)}), r"all texts or all whole numbers, got \['a', 1\]"),
         (lambda: FederatedData({"x": [1.0] * 9, "y": [0] * 9}, Iid(3)), "'x' has a list of float: .*tensors or arrays"),
         (lambda: FederatedData({}), "got no clients"),
+        (lambda: FederatedData({"test": FRAME}, Natural("client")), "must have one called train, got test alone"),
         (
             lambda: FederatedData({"a": {"train": own("bob"), "tset": own("bob")}}),
             r"'a' has \['train', 'tset'\]: rename",
