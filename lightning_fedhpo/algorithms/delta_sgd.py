@@ -101,11 +101,11 @@ class DeltaSGD(Algorithm):
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible values of its own hyperparameters, too."""
-        super().check_values(side, values)
         if side == "client":
             number("`eta` (`lr` in a space)", values.get("lr", 1.0), above=0, why="with 0 nothing is learned")
             number("`gamma` (`delta_gamma` in a space)", values.get("delta_gamma", 1.0), above=0)
             number("`delta` (`delta_growth` in a space)", values.get("delta_growth", 0.0), low=0)
+        super().check_values(side, values)
 
 
 class _StepSizes:

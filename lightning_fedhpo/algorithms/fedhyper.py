@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import number
+from lightning_fedhpo.arguments import check_kinds, number
 from lightning_fedhpo.types import ClientResult, Config
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class FedHyper(Algorithm):
         weighting: Literal["examples", "uniform"] = "examples",
         local: str | Sequence[str] = (),
     ) -> None:
+        check_kinds(FedHyper, locals())
         self.rates = (rates,) if isinstance(rates, str) else tuple(rates)
         if not self.rates or set(self.rates) - set(RATES):
             raise ValueError(f"`rates` must be some of {', '.join(map(repr, RATES))}, got {list(self.rates)}.")

@@ -106,7 +106,7 @@ def run(k: int, similarity: float, seed: int, at_kink: float = 1.0) -> Outcome:
     table, eta = regrets(tasks, similarity, step_sizes(k), generator, at_kink), rate(tasks, k)
     z, total = normalised(np.zeros(k)), 0.0
     for of_arms in table:
-        place = sampled(z, generator)
+        place = int(sampled(z, np.array([generator.random()]))[0])
         total += float(of_arms[place])
         z = normalised(z - eta * gradient(z, [place], [of_arms[place]], [1.0], baseline=0.0))
     fixed, uniform = float(table.mean(axis=0).min()), float(table.mean())

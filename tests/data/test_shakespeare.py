@@ -174,7 +174,7 @@ def test_views_go_side_by_side(tmp_path: Path, monkeypatch: Any) -> None:
 def test_roles_with_too_few_characters_are_left_out_and_counted(tmp_path: Path, capsys: Any, caplog: Any) -> None:
     texts = {"long": "to be or not to be", "short": "to be or", "none": "", "one": "to be or not"}
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"user": u, "text": t}) for u, t in texts.items()))
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="lightning.pytorch"):
         data = shakespeare(tmp_path, length=8, min_size=5)
     data.describe()
     assert data.names.tolist() == ["long"] and "3 with too few characters" in capsys.readouterr().out
@@ -186,7 +186,7 @@ def test_roles_with_too_few_characters_are_left_out_and_counted(tmp_path: Path, 
 def test_typeset_characters_become_those_of_a_typewriter(tmp_path: Path, caplog: Any) -> None:
     text = "“Cæsar’s Rosalíne”—\tay…" + "x" * 500 + "$"
     (tmp_path / "a.jsonl").write_text(json.dumps({"user": "a", "text": text}), encoding="utf-8")
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="lightning.pytorch"):
         data = shakespeare(tmp_path, fractions=(1, 0, 0), length=24)
     assert "1 of 524 characters are not in the vocabulary" in caplog.text
     x, y = data.examples(0).slice(0, 1)

@@ -34,6 +34,9 @@ class Evil:
     def __reduce__(self) -> Any:
         return os.mkdir, (str(self._folder),)
 
+    def cpu(self) -> Evil:
+        return self
+
 
 def flipped(content: bytes, place: int, bit: int) -> bytes:
     """Return a file's content with one bit flipped."""
