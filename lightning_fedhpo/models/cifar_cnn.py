@@ -15,6 +15,7 @@ the optimizer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
@@ -53,6 +54,7 @@ class CifarCNN(ImageClassifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_kinds(CifarCNN, locals())
         check_image(size, smallest=6, channels=channels, classes=classes)
@@ -64,5 +66,5 @@ class CifarCNN(ImageClassifier):
             Flat(features, "size"),
             *hidden_layers(dropout, features, *check_widths("hidden", hidden), classes),
         )
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

@@ -1,8 +1,9 @@
-"""What the reference models share: cross-entropy, its error, and plain SGD; a model adds its layers."""
+"""What the reference models share: cross-entropy, its error, and SGD or Adam; a model adds its layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -21,7 +22,8 @@ class Classifier(LightningModule):
 
     Args:
         net: Maps a batch of inputs to logits.
-        lr: Of SGD, as `momentum` and `weight_decay`.
+        lr: Of the optimizer, as `momentum` and `weight_decay`.
+        optimizer: ``"sgd"``, or ``"adam"``, which has no momentum of this kind.
 
     Example:
         >>> model = Classifier(nn.Linear(4, 3), lr=0.5)
@@ -29,13 +31,23 @@ class Classifier(LightningModule):
         (torch.Size([2, 3]), 0.5)
     """
 
-    def __init__(self, net: nn.Module, lr: float = 0.1, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float = 0.1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
+    ) -> None:
         super().__init__()
         check_kinds(Classifier, locals())
         self.net = net
         self.lr = number("lr", lr, above=0)
         self.momentum = number("momentum", momentum, low=0, below=1)
         self.weight_decay = number("weight_decay", weight_decay, low=0)
+        if optimizer == "adam" and momentum:
+            raise ValueError(f"Adam has no `momentum`, got {momentum}: leave it at 0, or take optimizer='sgd'.")
+        self.optimizer = optimizer
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
@@ -57,7 +69,9 @@ class Classifier(LightningModule):
         self._score("test", batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return SGD."""
+        """Return the optimizer."""
+        if self.optimizer == "adam":
+            return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def _score(self, stage: str, batch: Sequence[Tensor]) -> None:

@@ -7,6 +7,7 @@ followed by maxima over 2x2, then a hidden layer of 2048. Dropout, which the Fed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
@@ -45,6 +46,7 @@ class CNN(ImageClassifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_kinds(CNN, locals())
         check_image(size, smallest=4, channels=channels, classes=classes, hidden=hidden)
@@ -56,5 +58,5 @@ class CNN(ImageClassifier):
             Flat(features, "size"),
             *hidden_layers(dropout, features, hidden, classes),
         )
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

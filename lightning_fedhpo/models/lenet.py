@@ -8,6 +8,7 @@ of the second convolution connected to all of the first, and a linear layer for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
@@ -47,6 +48,7 @@ class LeNet(ImageClassifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_kinds(LeNet, locals())
         check_image(size, smallest=12, channels=channels, classes=classes)
@@ -59,5 +61,5 @@ class LeNet(ImageClassifier):
             Flat(features, "size"),
             *hidden_layers(dropout, features, *check_widths("hidden", hidden), classes),
         )
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

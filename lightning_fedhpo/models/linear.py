@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import nn
 
 from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes
@@ -23,8 +25,9 @@ class Linear(Classifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_sizes(features=features, classes=classes)
         net = nn.Sequential(Flat(features, "features"), nn.Linear(features, classes))
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

@@ -7,6 +7,8 @@ and before the output.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from lightning_fedhpo.arguments import check_kinds, number
@@ -63,11 +65,12 @@ class LSTM(Classifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_kinds(LSTM, locals())
         check_sizes(vocabulary=vocabulary, embedding=embedding, hidden=hidden, layers=layers)
         number("dropout", dropout, 0, 1)
         # torch's LSTM takes no number of numpy's for a size.
         net = Characters(vocabulary, int(embedding), int(hidden), int(layers), dropout, every)
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import nn
 
 from lightning_fedhpo.models.classifier import Classifier, Flat, check_sizes, hidden_layers
@@ -25,8 +27,9 @@ class MLP(Classifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_sizes(features=features, classes=classes, hidden=hidden)
         net = nn.Sequential(Flat(features, "features"), *hidden_layers(dropout, features, hidden, classes))
-        super().__init__(net, lr, momentum, weight_decay)
+        super().__init__(net, lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)

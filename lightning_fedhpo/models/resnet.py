@@ -83,6 +83,7 @@ class ResNet(ImageClassifier):
         lr: float = 0.1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
     ) -> None:
         check_kinds(ResNet, locals())
         check_image(size, smallest=1, channels=channels, classes=classes)
@@ -108,7 +109,7 @@ class ResNet(ImageClassifier):
                 layers.append(Residual(maps, width << stage, stride, bottleneck, normed))
                 maps = (width << stage) * (4 if bottleneck else 1)
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(maps, classes)]
-        super().__init__(nn.Sequential(*layers), lr, momentum, weight_decay)
+        super().__init__(nn.Sequential(*layers), lr, momentum, weight_decay, optimizer)
         self.save_hyperparameters(logger=False)
 
 

@@ -2,119 +2,44 @@
 
     python recipes/arena/arena.py collect <folder of a sweep>   # rows of finished runs go to results/<federation>.csv
     python recipes/arena/arena.py missing <federation>          # what has no row yet, as a command for each method
-    python recipes/arena/arena.py page                          # tables and pictures of all rows
+    python recipes/arena/arena.py page                          # pictures, and the tables at the end of README.md
 
-A row is a method, a seed and a level of noise on one federation: its errors at 10, 25, 50 and 100 % of the budget, and
-what it has spent. A method is what was asked for beside the federation, such as ``method=random`` or ``tuner=mine``.
+A row is a method, a seed and a level of noise on one federation: its errors at 10, 25, 50 and 100 % of the budget of
+client updates, and what it has spent. A method is what was asked for beside the federation, such as ``method=random``
+or ``tuner=mine``. The error at a part of the budget is that of the last test within it; where there is none, the cell
+is empty. A run that has not spent the budget is no row.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from arena_rows import (
+    FEDERATIONS,
+    HERE,
+    SHARES,
+    SPENT,
+    Row,
+    by_method,
+    levels,
+    merged,
+    missing,
+    read,
+    rows_of,
+    write,
+)
+
 from lightning_fedhpo.plots.chart import COLOURS, GREY, Chart, Line, Points
 from lightning_fedhpo.plots.matplotlib_axes import draw, pyplot
 from lightning_fedhpo.plots.student_t import interval
-from lightning_fedhpo.plots.sweep_data import SweepRun, load_sweep
+from lightning_fedhpo.plots.sweep_data import load_sweep
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-METHODS = sorted(path.stem for path in (HERE.parent / "method").glob("*.yaml") if path.stem != "external")
-SEEDS = range(5)
-SHARES = (10, 25, 50, 100)
-"""Parts of the budget, in percent."""
-SPENT = ("client_updates", "local_steps", "bytes_up", "bytes_down", "seconds")
-METRICS = ("error", "error_personalized")
-KEYS = ("method", "noise", "seed")
-Row = dict[str, str]
-
-
-def rows_of(runs: Sequence[SweepRun]) -> dict[str, list[Row]]:
-    """Return the rows of runs by federation."""
-    found: dict[str, list[Row]] = {}
-    for run in runs:
-        asked = dict(one.lstrip("+").split("=", 1) for one in run.overrides)
-        noise = " ".join(f"{name}={asked[name]}" for name in sorted(asked) if name.split(".")[0] == "noise")
-        own = {name: one for name, one in asked.items() if name.split(".")[0] not in _OF_ALL}
-        method = own.pop("method", "")
-        name = " ".join([*([method] if method else []), *(f"{key}={one}" for key, one in sorted(own.items()))])
-        row = {"method": name or "halving", "noise": noise, "seed": str(run.seed)}
-        found.setdefault(asked["arena"], []).append({**row, **_errors(run), **_spent(run)})
-    return found
-
-
-_OF_ALL = ("arena", "data", "noise", "hydra", "executor", "report", "trainer", "threads", "folder")
-"""Sections of overrides that do not say which method it is."""
-
-
-def _errors(run: SweepRun) -> Row:
-    """Return the errors of the first test at each share of the budget, or after it."""
-    tests = run.tests_by("rounds")
-    budget, row = tests[-1][0], {}
-    for share in SHARES:
-        figures = next(figures for spent, figures in tests if 100 * spent >= share * budget)
-        for metric in METRICS:
-            row[f"{metric}_{share}"] = f"{figures[f'test_{metric}']:.5f}"
-    return row
-
-
-def _spent(run: SweepRun) -> Row:
-    return {name: f"{run.summary['ledger'].get(name, math.nan):.0f}" for name in SPENT}
-
-
-def read(federation: str) -> list[Row]:
-    """Return the stored rows of a federation."""
-    path = RESULTS / f"{federation}.csv"
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
-    """Return all rows; a row of the same method, noise and seed stays as it was.
-
-    >>> merged([{"method": "a", "noise": "", "seed": "0"}], [{"method": "a", "noise": "", "seed": "1"}])
-    [{'method': 'a', 'noise': '', 'seed': '0'}, {'method': 'a', 'noise': '', 'seed': '1'}]
-    """
-    rows = {tuple(row[key] for key in KEYS): row for row in [*new, *old]}
-    return sorted(rows.values(), key=lambda row: (row["noise"], int(row["seed"]), row["method"]))
-
-
-def write(federation: str, rows: Sequence[Row]) -> None:
-    """Store the rows of a federation."""
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"{federation}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def missing(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """Return the seeds without a row, by method."""
-    have = {(row["method"], int(row["seed"])) for row in rows if not row["noise"]}
-    lacking = {method: [seed for seed in SEEDS if (method, seed) not in have] for method in METHODS}
-    return {method: seeds for method, seeds in lacking.items() if seeds}
-
-
-def by_method(rows: Sequence[Row], column: str) -> dict[str, list[float]]:
-    """Return a column by method, over the seeds that all methods of the table have."""
-    exact = [row for row in rows if not row["noise"]]
-    seeds = {
-        method: {row["seed"] for row in exact if row["method"] == method} for method in {r["method"] for r in exact}
-    }
-    whole = {method for method, own in seeds.items() if len(own) == max(map(len, seeds.values()))}
-    shared = set.intersection(*(seeds[method] for method in whole))
-    ordered = sorted(
-        (row for row in exact if row["method"] in whole and row["seed"] in shared), key=lambda r: int(r["seed"])
-    )
-    return {method: [float(row[column]) for row in ordered if row["method"] == method] for method in sorted(whole)}
+MARK = "<!-- arena.py page writes what follows -->\n"
 
 
 def ranks(values: dict[str, list[float]]) -> dict[str, list[float]]:
@@ -140,40 +65,42 @@ def critical_difference(methods: int, blocks: int, level: float = 0.95) -> float
     return spread * math.sqrt(methods * (methods + 1) / (6 * blocks))
 
 
-def mean_ranks(federations: dict[str, list[Row]], column: str) -> tuple[dict[str, float], int]:
+def mean_ranks(federations: dict[str, list[Row]], column: str, noise: str = "") -> tuple[dict[str, float], int]:
     """Return mean ranks over federations and seeds, of the methods that all federations have, and how many blocks."""
-    tables = [by_method(rows, column) for rows in federations.values()]
-    common = set.intersection(*(set(table) for table in tables))
-    found: dict[str, list[float]] = {method: [] for method in sorted(common)}
+    tables = [found for rows in federations.values() if (found := by_method(rows, column, noise))]
+    common = sorted(set.intersection(*(set(table) for table in tables)))
+    found: dict[str, list[float]] = {method: [] for method in common}
     for table in tables:
-        for method, own in ranks({method: table[method] for method in sorted(common)}).items():
+        for method, own in ranks({method: table[method] for method in common}).items():
             found[method] += own
-    return {method: fmean(own) for method, own in found.items()}, len(next(iter(found.values())))
+    return {method: fmean(own) for method, own in found.items()}, len(next(iter(found.values()), []))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Return a federation's Markdown table: errors in percent with 95 % intervals, and the gap to the best."""
-    final = by_method(rows, "error_personalized_100")
+def table(rows: Sequence[Row], noise: str = "") -> str:
+    """Return a federation's Markdown table: errors in percent with 95 % intervals, paired gaps, and what was spent."""
+    final = by_method(rows, FINAL, noise)
     order = sorted(final, key=lambda method: fmean(final[method]))
+    parts = [by_method(rows, f"error_personalized_{share}", noise) for share in SHARES[:-1]]
+    spent = {name: by_method(rows, name, noise) for name in SPENT}
     lines = ["| method | " + " | ".join(_HEADS) + " |", "|---" * (1 + len(_HEADS)) + "|"]
     for method in order:
-        cells = [_said(by_method(rows, f"error_personalized_{share}")[method]) for share in SHARES]
-        cells += [_said(by_method(rows, "error_100")[method])]
-        gaps = [100 * (a - b) for a, b in zip(final[method], final[order[0]], strict=True)]
-        mean, half = interval(gaps)
-        cells += ["" if method == order[0] else f"{mean:+.1f} [{mean - half:.1f}, {mean + half:.1f}]"]
-        steps = fmean(by_method(rows, "local_steps")[method])
-        cells += [f"{fmean(by_method(rows, 'client_updates')[method]):,.0f}", f"{steps:,.0f}"]
+        cells = [_said(part[method]) if method in part else "-" for part in parts]
+        cells += [_said(final[method]), _said(by_method(rows, "error_100", noise)[method])]
+        cells += ["" if method == other else gap(final[method], final[other]) for other in (order[0], "default")]
+        mean = {name: fmean(spent[name][method]) for name in SPENT}
+        megabytes = (mean["bytes_up"] + mean["bytes_down"]) / 1e6
+        cells += [f"{one:,.0f}" for one in (mean["client_updates"], mean["local_steps"], megabytes, mean["seconds"])]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+FINAL = "error_personalized_100"
 _HEADS = (
     *(f"at {share} %" for share in SHARES),
     "global, at 100 %",
-    "behind the best (paired)",
-    "client updates",
-    "local steps",
+    "less the best's",
+    "less `default`'s",
+    *("client updates", "local steps", "MB sent", "simulated seconds"),
 )
 
 
@@ -182,29 +109,91 @@ def _said(errors: Sequence[float]) -> str:
     return f"{mean:.1f} ± {half:.1f}"
 
 
-def rank_chart(federations: dict[str, list[Row]], share: int) -> Chart:
+def gap(errors: Sequence[float], others: Sequence[float]) -> str:
+    """Return the mean difference in percent, seed by seed, with its 95 % interval.
+
+    >>> gap([0.2, 0.3], [0.1, 0.2])
+    '+10.0 [+10.0, +10.0]'
+    """
+    mean, half = interval([100 * (a - b) for a, b in zip(errors, others, strict=True)])
+    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+
+
+def noise_table(rows: Sequence[Row]) -> str:
+    """Return the final errors with exact scores, and those with noise beside them, less the exact ones in pairs."""
+    exact, *noisy = levels(rows)
+    final = {level: by_method(rows, FINAL, level) for level in (exact, *noisy)}
+    lines = ["| method | exact | " + " | ".join(f"{one} | less exact" for one in noisy) + " |"]
+    lines.append("|---" * (2 + 2 * len(noisy)) + "|")
+    for method in sorted(final[exact], key=lambda method: fmean(final[noisy[0]].get(method, [math.inf]))):
+        ours, cells = final[exact][method], []
+        for level in noisy:
+            theirs = final[level].get(method, [])
+            pairs = len(theirs) == len(ours)
+            cells += [_said(theirs), gap(theirs, ours)] if pairs else ["-", ""]
+        lines.append(f"| {method} | {_said(ours)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def rank_chart(federations: dict[str, list[Row]], share: int, noise: str = "") -> Chart:
     """Return mean ranks with the critical difference as a bar: methods whose bars overlap are not told apart."""
-    found, blocks = mean_ranks(federations, f"error_personalized_{share}")
+    found, blocks = mean_ranks(federations, f"error_personalized_{share}", noise)
     order = sorted(found, key=lambda method: -found[method])
     half = critical_difference(len(order), blocks) / 2
     marks: list[Any] = [
         Line([found[m] - half, found[m] + half], [y, y], colour=GREY, width=5) for y, m in enumerate(order)
     ]
     marks.append(Points([found[method] for method in order], list(range(len(order))), colour=COLOURS[1]))
-    names = dict(enumerate(order))
-    return Chart(f"Mean ranks at {share} % of the budget, {blocks} blocks", "mean rank", "", marks, y_ticks=names)
+    title = f"Mean ranks at {share} % of the budget, {blocks} blocks{', ' + noise if noise else ''}"
+    return Chart(title, "mean rank", "", marks, y_ticks=dict(enumerate(order)))
 
 
 def curve_chart(federation: str, rows: Sequence[Row]) -> Chart:
     """Return the personalized error over the budget, a line for each method."""
-    marks = [
-        Line(SHARES, [100 * fmean(by_method(rows, f"error_personalized_{s}")[m]) for s in SHARES], m, c, style)
-        for m, (c, style) in zip(by_method(rows, "error_100"), _LOOKS, strict=False)
-    ]
+    parts = {share: by_method(rows, f"error_personalized_{share}") for share in SHARES}
+    marks = []
+    for method, (colour, style) in zip(parts[100], _LOOKS, strict=False):
+        told = [share for share in SHARES if method in parts[share]]
+        marks.append(Line(told, [100 * fmean(parts[share][method]) for share in told], method, colour, style))
     return Chart(federation, "% of the budget", "personalized test error in %", marks, x_log=True)
 
 
 _LOOKS = [(colour, style) for style in ("solid", "dash", "dot") for colour in COLOURS]
+
+
+def cost_chart(federation: str, rows: Sequence[Row]) -> Chart:
+    """Return the final error over local steps: what the same number of client updates costs clients."""
+    steps, final = by_method(rows, "local_steps"), by_method(rows, FINAL)
+    markers = [(colour, marker) for marker in ("circle", "square", "triangle") for colour in COLOURS]
+    marks = [
+        Points([fmean(steps[method])], [100 * fmean(final[method])], method, colour, marker)
+        for method, (colour, marker) in zip(final, markers, strict=False)
+    ]
+    return Chart(
+        f"{federation}: what clients compute", "local steps", "personalized test error in %", marks, x_log=True
+    )
+
+
+def figures() -> tuple[str, dict[str, Chart]]:
+    """Return the page's tables, and its pictures by file name."""
+    federations = {name: rows for name in FEDERATIONS if (rows := read(name))}
+    charts: dict[str, Chart] = {}
+    text = []
+    for noise in levels(row for rows in federations.values() for row in rows):
+        for share in SHARES if not noise else SHARES[-1:]:
+            name = f"ranks_{share}{'_noisy_' + str(len(charts)) if noise else ''}"
+            charts[name] = rank_chart(federations, share, noise)
+    text += ["### Mean ranks", *(f"![{chart.title}]({name}.png)" for name, chart in charts.items())]
+    for federation, rows in federations.items():
+        for kind, chart in (("curves", curve_chart(federation, rows)), ("costs", cost_chart(federation, rows))):
+            charts[f"{federation}_{kind}"] = chart
+        pictures = [f"![{charts[name].title}]({name}.png)" for name in (f"{federation}_curves", f"{federation}_costs")]
+        text += [f"### {federation}", table(rows), *pictures]
+        if len(levels(rows)) > 1:
+            text += [f"### {federation}, with noisy scores", noise_table(rows)]
+    without = [name for name in FEDERATIONS if name not in federations]
+    text += [f"Not run yet: {', '.join(without)}."] if without else []
+    return "\n\n".join(text) + "\n", charts
 
 
 def main() -> None:
@@ -212,28 +201,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True)
     parts.add_parser("collect").add_argument("folder", type=Path)
-    parts.add_parser("missing").add_argument("federation")
+    parts.add_parser("missing").add_argument("federation", choices=FEDERATIONS)
     parts.add_parser("page")
     given = parser.parse_args()
     if given.part == "collect":
-        for federation, new in rows_of(load_sweep(given.folder)).items():
+        found, wrong = rows_of(load_sweep(given.folder))
+        for federation, new in found.items():
             rows = merged(read(federation), new)
             write(federation, rows)
             print(f"{federation}: {len(rows)} rows")
+        for one in wrong:
+            print(f"off the budget, left out: {one}")
     elif given.part == "missing":
-        for method, seeds in missing(read(given.federation)).items():
+        for method, seeds in missing(read(given.federation), given.federation).items():
             seed = ",".join(map(str, seeds))
             print(
-                f"fedhpo -m --config-dir recipes +arena={given.federation} method={method} seed={seed} data.path=<file>"
+                f"fedhpo -m --config-dir recipes +arena={given.federation} data.path=<file> seed={seed} method={method}"
             )
     else:
-        federations = {path.stem: read(path.stem) for path in sorted(RESULTS.glob("*.csv"))}
-        for federation, rows in federations.items():
-            print(f"\n### {federation}\n\n{table(rows)}")
-            draw(curve_chart(federation, rows)).figure.savefig(HERE / f"{federation}.png", dpi=110)
-        for share in (10, 100):
-            draw(rank_chart(federations, share)).figure.savefig(HERE / f"ranks_{share}.png", dpi=110)
+        text, charts = figures()
+        for name, chart in charts.items():
+            draw(chart).figure.savefig(HERE / f"{name}.png", dpi=110)
         pyplot().close("all")
+        page = HERE / "README.md"
+        page.write_text(page.read_text(encoding="utf-8").partition(MARK)[0] + MARK + "\n" + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,9 @@ def test_a_federated_run_scores_and_its_checkpoint_brings_the_model_back(kind: t
     optimizer = model.configure_optimizers()
     assert type(optimizer) is torch.optim.SGD
     assert [optimizer.defaults[name] for name in ("lr", "momentum", "weight_decay")] == [0.3, 0.5, 0.01]
+    adam = kind(**SMALL[kind], lr=0.3, weight_decay=0.01, optimizer="adam").configure_optimizers()
+    assert type(adam) is torch.optim.Adam
+    assert [adam.defaults[name] for name in ("lr", "weight_decay")] == [0.3, 0.01]
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     back = kind.load_from_checkpoint(tmp_path / "model.ckpt")
     x, _ = batch(kind)

@@ -11,7 +11,8 @@ from lightning_fedhpo.cli.build import build, searching
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 FILES = sorted(FOLDER.glob("*/*.yaml"))
-NAMES = {f"+{path.parent.name}={path.stem}": path for path in FILES if path.parent.name not in ("method", "budget")}
+PARTS = ("method", "budget", "noise")
+NAMES = {f"+{path.parent.name}={path.stem}": path for path in FILES if path.parent.name not in PARTS}
 RECIPES = [[name] for name in NAMES]
 SIZED = [name for name, path in NAMES.items() if "budget=small" in path.read_text(encoding="utf-8")]
 SMALL = [[name, "budget=small"] for name in SIZED]
