@@ -183,7 +183,8 @@ def figures() -> tuple[str, dict[str, Chart]]:
         for share in SHARES if not noise else SHARES[-1:]:
             name = f"ranks_{share}{'_noisy_' + str(len(charts)) if noise else ''}"
             charts[name] = rank_chart(federations, share, noise)
-    text += ["### Mean ranks", *(f"![{chart.title}]({name}.png)" for name, chart in charts.items())]
+    if charts:
+        text += ["### Mean ranks", *(f"![{chart.title}]({name}.png)" for name, chart in charts.items())]
     for federation, rows in federations.items():
         for kind, chart in (("curves", curve_chart(federation, rows)), ("costs", cost_chart(federation, rows))):
             charts[f"{federation}_{kind}"] = chart

@@ -21,7 +21,8 @@ SMALL = ["data.clients=4", "data.size_mean=1", "data.size_spread=0.1", "data.fea
 MORE = {
     "halving": ["search.eliminations=1", "search.budget=4"],
     "hyperband": ["search.budget=7"],
-    "private_vote": ["arena.candidates=2"],
+    "fedtuning": ["callbacks.budget.stopping_threshold=11"],
+    "private_vote": ["arena.candidates=2", "callbacks.budget.stopping_threshold=11"],
     "fedtune": ["fed.cohort=4", "data.server_fraction=0.1", "fed.retrain=4"],
 }
 SPENT = {"halving": 8, "hyperband": 14, "fedtune": 24}
