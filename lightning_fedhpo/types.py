@@ -127,5 +127,5 @@ class ClientResult:
     def release(self) -> None:
         """Let go of the model. Rounds keep their results, and memory must not grow with them."""
         for part in (self.weights, self.buffers, self.personal, self.handed):
-            if isinstance(part, list | dict):
+            if isinstance(part, (list, dict)):
                 part.clear()

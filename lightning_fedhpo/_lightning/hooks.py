@@ -41,9 +41,14 @@ def overrides(callback: Callback, hook: str) -> bool:
     return getattr(type(callback), hook, None) is not getattr(Callback, hook) or hook in vars(callback)
 
 
+def is_awaited(trainer: AnyTrainer, hook: str) -> bool:
+    """Whether a callback has the hook."""
+    return any([overrides(callback, hook) for callback in trainer.callbacks])
+
+
 def call_callbacks(trainer: AnyTrainer, hook: str, **which: bool) -> None:
     """Call a hook of the callbacks as Lightning does, where one of them has it."""
-    if any([overrides(callback, hook) for callback in trainer.callbacks]):
+    if is_awaited(trainer, hook):
         call._call_callback_hooks(trainer, hook, **which)
 
 

@@ -26,6 +26,7 @@ from lightning_fedhpo._lightning.hooks import (
     call_callbacks,
     call_each,
     inside,
+    is_awaited,
     overrides,
 )
 from lightning_fedhpo._lightning.rounds import JobsOfRound, Rounds
@@ -225,8 +226,9 @@ class RoundsLoop(_FitLoop):
         self.max_batches = max(1, len(self.round.jobs))  # with none, Lightning would end the run
         self.epoch_progress.increment_ready()
         self.epoch_loop._batches_that_stepped = self.epoch_progress.current.processed  # the x-axis of loggers
-        with self.round.rates_of():  # a monitor of rates reads the optimizers
-            call_callbacks(self.trainer, "on_train_epoch_start")
+        if is_awaited(self.trainer, "on_train_epoch_start"):
+            with self.round.rates_of():  # a monitor of rates reads the optimizers
+                call_callbacks(self.trainer, "on_train_epoch_start")
         self.epoch_progress.increment_started()
 
     def advance(self) -> None:
@@ -246,8 +248,9 @@ class RoundsLoop(_FitLoop):
             self._tell_of_validation()
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=False)
         call_callbacks(trainer, "on_train_epoch_end", monitoring_callbacks=True)
-        connector.on_epoch_end()
-        connector.update_train_epoch_metrics()
+        if trainer._results:  # what callbacks have logged
+            connector.on_epoch_end()
+            connector.update_train_epoch_metrics()
         self.epoch_progress.increment_completed()
         if processes.world() == 1:
             stop_on_sigterm(trainer)

@@ -62,10 +62,16 @@ class Column:
     def extend(self, cells: Sequence[Any]) -> None:
         """Add cells at the end."""
         types = set(map(type, cells))
-        kind = _KINDS.get(types.pop(), _OBJECT) if len(types) == 1 else _OBJECT
-        if kind == _FLOAT or (kind == _INT and min(cells) > -_EXACT and max(cells) < _EXACT):
+        only = types.pop() if len(types) == 1 else object
+        kind = _KINDS.get(only, _OBJECT)
+        if kind in (_BLANK, _FLOAT) or (kind == _INT and min(cells) > -_EXACT and max(cells) < _EXACT):
             self.kinds += bytes((kind,)) * len(cells)
-            self.numbers.extend(cells)
+            self.numbers.extend(cells if kind else bytes(len(cells)))
+            return
+        if only in (bool, str):  # few different ones, as a rule
+            places = {cell: self._coded(cell)[1] for cell in dict.fromkeys(cells)}
+            self.kinds += bytes((kind,)) * len(cells)
+            self.numbers.extend([places[cell] for cell in cells])
             return
         for cell in cells:
             kind, number = self._coded(cell.item() if isinstance(cell, np.generic) else cell)

@@ -48,13 +48,12 @@ class Ledger:
             broadcast: The bytes that each client gets along with the model.
         """
         self.rounds += 1
-        for result in results:
-            self.client_updates += 1
-            self.local_steps += result.local_steps
-            self.examples += result.examples
-            self.evaluations += result.evaluations + models_received * result.val_examples
-            self.bytes_up += 0 if result.error or result.job.lost else size
-            self.bytes_down += size * (1 + models_received) + broadcast
+        self.client_updates += len(results)
+        self.local_steps += sum([result.local_steps for result in results])
+        self.examples += sum([result.examples for result in results])
+        self.evaluations += sum([result.evaluations + models_received * result.val_examples for result in results])
+        self.bytes_up += size * sum([not (result.error or result.job.lost) for result in results])
+        self.bytes_down += (size * (1 + models_received) + broadcast) * len(results)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""

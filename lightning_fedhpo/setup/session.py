@@ -192,6 +192,7 @@ class Session:
     @property
     def found_hparams(self) -> dict[str, Any]:
         """The best arm's values of those of the module's ``hparams`` that are tuned."""
-        chosen = self.parts.chosen(self.state.arms.best)
+        own = self.parts.module.hparams
+        chosen = self.parts.chosen(self.state.arms.best) if own else {}
         found = {name.removeprefix("hparams."): value for name, value in chosen.items()}
-        return {name: value for name, value in found.items() if name in self.parts.module.hparams}
+        return {name: value for name, value in found.items() if name in own}

@@ -130,4 +130,4 @@ def _of_target(row: Row, target: str) -> dict[str, Cell]:
 
 
 def _numbers(figures: Mapping[str, Cell]) -> dict[str, float]:
-    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in figures.items() if isinstance(value, (int, float))}

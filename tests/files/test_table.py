@@ -56,6 +56,15 @@ def test_cells_come_back_as_they_were(times: int) -> None:
     assert complete([table[-2]]) == complete([ROWS[-2]])
 
 
+@pytest.mark.parametrize("cells", [[None, None], [True, False, True], ["b", "a", "b"], [2.5, -0.0], [3, -4]])
+def test_cells_of_one_kind_come_back_as_they_were(cells: list[Any]) -> None:
+    column = Column()
+    for more in (cells, ["a", 1, None], cells[::-1]):
+        column.extend(more)
+    assert repr(column.cells()) == repr([*cells, "a", 1, None, *cells[::-1]])
+    assert len(column.objects) == len({repr(cell) for cell in [*cells, "a"] if isinstance(cell, (bool, str))})
+
+
 SMALL = [Table(), Table({"round": []}), Table({"round": [3]})]
 
 

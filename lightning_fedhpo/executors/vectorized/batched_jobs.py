@@ -5,7 +5,6 @@ The sequential executor trains single jobs in client/training.py.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +81,7 @@ class BatchedJobs:
     def waves(self, jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
         """Cut jobs into waves of about one length, whose models and examples fit into memory."""
         most, sizes = -(-len(jobs) // -(-len(jobs) // self.at_once)), self.bench.data.sizes
-        bounds = [(sizes(split), self.programs.data[stage].room or math.inf) for stage, split in SPLITS.items()]
+        bounds = [(sizes(split), room) for stage, split in SPLITS.items() if (room := self.programs.data[stage].room)]
         start, taken = 0, [0] * len(bounds)
         for place, job in enumerate(jobs):
             more = [int(several[job.client]) for several, _ in bounds]

@@ -21,6 +21,7 @@ from lightning_fedhpo.executors.vectorized.programs import first_line
 from lightning_fedhpo.types import ClientResult, Job, RoundContext
 
 _OF_LIGHTNING = frozenset(vars(LightningModule())) - {"training"}
+_PLAIN = (int, float, str, type(None))
 
 
 class VectorizedExecutor(Executor):
@@ -118,9 +119,9 @@ def fingerprint_of(bench: Workbench) -> list[Any]:
     found: list[Any] = []
     module = bench.local.module
     for layer in module.modules():
-        found += [id(layer), *((id(weight), weight.requires_grad) for weight in layer.parameters(recurse=False))]
-        found += [id(buffer) for buffer in layer.buffers(recurse=False)]
+        found += [id(layer), *((id(one), one.requires_grad) for one in layer._parameters.values() if one is not None)]
+        found += [id(buffer) for buffer in layer._buffers.values()]
     for owner in (*module.modules(), bench.algorithm):
-        plain = [item for item in vars(owner).items() if isinstance(item[1], bool | int | float | str | None)]
-        found.append([item for item in plain if item[0] not in _OF_LIGHTNING])
+        own = [item for item in vars(owner).items() if item[0] not in _OF_LIGHTNING]
+        found.append([item for item in own if isinstance(item[1], _PLAIN)])
     return found
