@@ -38,6 +38,14 @@ class Limits:
         """Return how many batches of so many examples a client's epoch has."""
         return batches_of(int(examples), batch_size, self.drop_last, self.train)
 
+    def epochs(self, asked: int, batches: int) -> int:
+        """Return how many epochs of so many batches are begun.
+
+        >>> Limits(steps=3).epochs(5, batches=2), Limits().epochs(5, batches=2)
+        (2, 5)
+        """
+        return asked if self.steps is None else min(asked, -(-self.steps // max(1, batches)))
+
 
 @dataclass
 class LocalRun:

@@ -277,9 +277,10 @@ class BatchedJobs:
         return self.programs.data[stage].take([data.rows(job.client, SPLITS[stage]) for job in jobs])
 
     def _work(self, job: Job, setting: JobSettings, context: RoundContext, owned: Ints) -> Work:
-        batches = self.bench.limits.batches(len(owned), setting.batch_size)
+        limits = self.bench.limits
+        batches = limits.batches(len(owned), setting.batch_size)
         draw = seeding.key(context.seed, seeding.BATCHES, job.round, job.arm, job.client)
-        return Work(owned, setting.batch_size, setting.epochs, batches, draw)
+        return Work(owned, setting.batch_size, limits.epochs(setting.epochs, batches), batches, draw)
 
     def _orders(self, work: Work) -> list[Any]:
         generator, length = self._generator.manual_seed(work.draw), len(work.owned)
