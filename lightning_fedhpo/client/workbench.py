@@ -77,7 +77,7 @@ class Workbench:
 
     @contextmanager
     def briefly(self) -> Iterator[None]:
-        """Limit single jobs to the steps that are compared, and the vectorized executor to the epochs that have them."""
+        """Limit single jobs to the steps that are compared, and the vectorized executor to epochs that have them."""
         whole, limit = self.limits, self.limits.train
         train = min(limit, STEPS_COMPARED) if isinstance(limit, int) or limit == 1.0 else limit
         self.limits = replace(whole, train=train, steps=STEPS_COMPARED)

@@ -89,7 +89,8 @@ def _try_vectorized(
         return sequential, "jobs run one after another: side by side, a round would take as long or longer"
     chosen, why_not_compiled = found
     batched, programs = chosen.batched, chosen.batched.programs
-    alone = "" if batched.limit is None else f", but for those with batches of {batched.limit} examples or more"
+    limit = batched.chosen.limit
+    alone = "" if limit is None else f", but for those with batches of {limit} examples or more"
     several = f" in each of {processes.world()} processes" if processes.world() > 1 else ""
     jobs = f"{plan.jobs} a round{several}, of {step.all / 1e6:.3g} million operations a step{alone}"
     why = "as asked for" if asked else jobs

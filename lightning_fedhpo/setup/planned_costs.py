@@ -126,7 +126,7 @@ class Planner:
         self._arm = self._bench.untrained_arm()
         executor = session.executor
         lanes = executor.batched if isinstance(executor, VectorizedExecutor) else None
-        self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.limit)
+        self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.chosen.limit)
 
     def rounds(self, limit: int) -> Iterator[PlannedRound]:
         """Yield the rounds of the run, not more than the Trainer allows."""

@@ -24,6 +24,7 @@ from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors.vectorized.job_settings import JobSettings, job_key, read_settings
 from lightning_fedhpo.executors.vectorized.lane_plan import Ints, LanePlan, Work, lay_out_validation, plan_lanes
 from lightning_fedhpo.executors.vectorized.lane_results import finite_rows, logged_means, of_job, read, score_means
+from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape, jobs_of
 from lightning_fedhpo.executors.vectorized.lanes import Lanes, Rows
 from lightning_fedhpo.executors.vectorized.optimizers import BatchPosition
 from lightning_fedhpo.executors.vectorized.per_example import precision_of
@@ -69,8 +70,7 @@ class BatchedJobs:
         weights = bench.state.weights
         self._dtype, self._device = precision_of(weights), weights[0].device
         self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
-        self._val_width = 1
-        self.limit: int | None = None
+        self._val_width, self.chosen = 1, LaneShape(1, 1, None, 1.0)
 
     @property
     def at_once(self) -> int:
@@ -103,30 +103,30 @@ class BatchedJobs:
         self.programs.forget()
         self._settings.cache_clear()
 
-    def shape(self, lanes: int, width: int, limit: int | None = None) -> None:
-        """Have so many lanes, and pieces of one width, from now on; batches of ``limit`` examples do not come here."""
+    def shape(self, chosen: LaneShape) -> None:
+        """Have lanes of this shape from now on."""
         programs, sizes, settings = self.programs, self.bench.data.sizes, self.bench.binding.settings
-        programs.lanes, programs.width, self.limit = lanes, width, limit
+        self.chosen, lanes, limit = chosen, chosen.lanes, chosen.limit
+        programs.lanes, programs.width = lanes, chosen.width
         largest = int(sizes("train").max())
         if "batch_size" not in self.bench.binding.names:
             largest = min(largest, settings.batch_size)
-        programs.whole = width >= (largest if limit is None else min(largest, limit - 1))
+        programs.whole = chosen.width >= (largest if limit is None else min(largest, limit - 1))
         kept = self.model_bytes * (2 + programs.state)
         most = max(1, (self.memory // lanes - kept) // max(1, self.example_bytes))
         self._val_width = min(EVALUATED_AT_ONCE, max(1, int(sizes("val").max())), 1 << (most.bit_length() - 1))
         self.forget()
 
-    def runs_in_lanes(self, job: Job, arm: Arm) -> bool:
-        """Whether a job's batches are below the limit."""
-        if self.limit is None:
-            return True
-        size = self._setting(job, arm).batch_size
-        return min(size, len(self.bench.data.rows(job.client, "train"))) < self.limit
+    def in_lanes(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> list[int]:
+        """Return the places of the jobs that run in lanes."""
+        several = [(one.batch_size, one.epochs) for one in (self._setting(job, arms[job.arm]) for job in jobs)]
+        sizes = self.bench.data.sizes("train")[[job.client for job in jobs]]
+        return [int(place) for place in np.flatnonzero(self.chosen.inside(jobs_of(sizes, *np.array(several).T)))]
 
     @torch.no_grad()
     def graph(self, lanes: int, width: int, job: Job, arm: Arm, context: RoundContext) -> Graph:
         """Return the operations of a tick of this shape."""
-        self.shape(lanes, width)
+        self.shape(LaneShape(lanes, width, None, 1.0))
         setting = self._setting(job, arm)
         held, rows = Lanes(self.bench.state.weights, self.programs, self._dtype), self._owned("training", [job])
         work = self._work(job, setting, context, rows[0])

@@ -62,7 +62,7 @@ def build_vectorized(
         shape, why_not_compiled = _shape(batched, plan, alone, graphs, why_not_compiled, trusts_user)
         if shape.limit == 0:
             return None
-        batched.shape(shape.lanes, shape.width, shape.limit)
+        batched.shape(shape)
         _compare_first_steps(batched, jobs, arm, context, LATER if plan.vectorized_matches else 1.0)
     except CannotBatchError:
         raise

@@ -52,7 +52,7 @@ class VectorizedExecutor(Executor):
             results: dict[int, ClientResult] = {}
             if together:
                 try:
-                    places = [place for place, job in enumerate(wave) if self.batched.runs_in_lanes(job, arms[job.arm])]
+                    places = self.batched.in_lanes(wave, arms)
                     several = [wave[place] for place in places]
                     done = self._run_wave(several, arms, context, first=number == 0) if several else []
                     results = dict(zip(places, done, strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_fedhpo.executors.step_costs import StepCost
+from lightning_fedhpo.executors.vectorized.lane_plan import assign_lanes
 
 DRAWN_ROUNDS = 4
 """Rounds that are drawn."""
@@ -30,7 +31,7 @@ LEAST_GAIN = 0.05
 
 @dataclass(frozen=True)
 class DrawnJobs:
-    """Jobs of rounds as the run may have them: arrays of (round, job). ``examples`` are those of a pass."""
+    """Jobs of rounds as the run may have them: arrays of (round, job), or of job. ``examples`` are those of a pass."""
 
     examples: NDArray[Any]
     batch_size: NDArray[Any]
@@ -63,13 +64,43 @@ class DrawnJobs:
 class LaneShape:
     """So many lanes, for pieces of one width; jobs with batches of ``limit`` examples or more run alone.
 
-    ``share`` is what a round then costs, as a part of one job after another.
+    ``share`` is what a round then costs, as a part of one job after another; ``tick`` and ``alone`` are what a tick and
+    a step of a job that runs alone cost. Without the latter, only the limit decides.
     """
 
     lanes: int
     width: int
     limit: int | None
     share: float
+    tick: float = 0.0
+    alone: StepCost | None = None
+
+    def inside(self, jobs: DrawnJobs) -> NDArray[np.bool_]:
+        """Return which jobs of one round run in lanes.
+
+        A tuner learns, so that a round's jobs are other ones than those drawn from its space: six long jobs keep five
+        lanes as long as ten would. So those with large batches run alone where that round costs less.
+
+        >>> shape = LaneShape(2, 8, None, 0.5, tick=150.0, alone=StepCost(100.0, 0.0, 2.0))
+        >>> shape.inside(DrawnJobs(np.array([64, 64, 64]), np.array([8, 8, 64]), np.array([1, 1, 1]))).tolist()
+        [True, True, False]
+        """
+        below = np.ones_like(jobs.batch_size, dtype=bool) if self.limit is None else jobs.batch_size < self.limit
+        if self.alone is None:
+            return below
+        ticks, single = jobs.ticks(self.width), jobs.each(self.alone)
+
+        def cost(inside: NDArray[np.bool_]) -> float:
+            longest = (assign_lanes(ticks[inside].tolist(), self.lanes)[1] + ticks[inside]).max(initial=0)
+            return float(longest * self.tick + single[~inside].sum())
+
+        return min((below & (jobs.batch_size <= most) for most in (0, *WIDTHS, np.inf)), key=cost)
+
+
+def jobs_of(sizes: NDArray[Any], batch_size: NDArray[Any], epochs: NDArray[Any]) -> DrawnJobs:
+    """Return jobs of clients of these sizes; a batch has no more examples than a client."""
+    examples = np.maximum(1, sizes)
+    return DrawnJobs(examples, np.minimum(batch_size, examples), epochs)
 
 
 def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: int) -> DrawnJobs:
@@ -81,7 +112,7 @@ def draw_jobs(sizes: NDArray[Any], settings: Sequence[tuple[int, int]], jobs: in
     draw, shape = np.random.default_rng(0), (DRAWN_ROUNDS, min(jobs, MOST_JOBS))
     examples = sizes[sizes > 0][draw.integers(np.count_nonzero(sizes > 0), size=shape)]
     batch_size, epochs = np.array(settings)[draw.integers(len(settings), size=shape)].transpose(2, 0, 1)
-    return DrawnJobs(examples, np.minimum(batch_size, examples), epochs)
+    return jobs_of(examples, batch_size, epochs)
 
 
 def choose_shape(
@@ -120,7 +151,7 @@ def choose_shape(
                 longest = np.maximum(np.ceil(ticks.sum(1) / lanes), ticks.max(1))
                 share = float((longest.sum() * tick(width, lanes) + rest) / single.sum())
                 if share < found.share:
-                    found = LaneShape(lanes, width, limit, share)
+                    found = LaneShape(lanes, width, limit, share, tick(width, lanes), None if all_in_lanes else alone)
     return found
 
 

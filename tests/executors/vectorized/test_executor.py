@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from lightning_fedhpo import Choice, FederatedData, FederatedLoop, Fixed, Float, Int, Natural, RandomSearch, SearchSpace
-from lightning_fedhpo.client.workbench import Workbench
+from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
 from lightning_fedhpo.executors import Vectorized
+from lightning_fedhpo.executors.step_costs import StepCost
 from lightning_fedhpo.executors.vectorized import builder
-from lightning_fedhpo.executors.vectorized.lane_shape import LaneShape
+from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
+from lightning_fedhpo.executors.vectorized.lane_shape import DrawnJobs, LaneShape
 from lightning_fedhpo.testing import ToyModule, toy_tensors
 from lightning_fedhpo.types import Job
 from tests.executors.toys import PLAIN, Net, agree, clients, executor_of, is_vectorized, run
@@ -65,6 +67,37 @@ def test_jobs_with_large_batches_run_alone_in_the_same_round(monkeypatch: pytest
     sizes = [(row["client"], min(row["batch_size"], row["train_examples"])) for row in results[1].result.jobs]
     large = [client for client, size in sizes if size >= 8]
     assert 0 < len(large) < 8 and alone[-len(large) :] == large
+
+
+@pytest.mark.parametrize(("tick", "most"), [(60.0, 16), (80.0, 16), (150.0, 4), (1000.0, 0)])
+def test_every_round_chooses_the_jobs_that_run_in_lanes(
+    tick: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step costs 100: of 48 examples alone, batches of 16 cost 300 and of 4 cost 1200; in pieces of 4, 12 ticks."""
+    shape = LaneShape(2, 4, None, 0.5, tick, StepCost(100.0, 0.0, 0.0))
+    jobs = [DrawnJobs(np.full(4, 48), np.full(4, size), np.ones(4, dtype=int)) for size in (4, 16)]
+    in_one = 4 // 2 * 12 * tick  # two jobs a lane
+    expected = [in_one < 4 * (1200 + 200), in_one < 4 * (300 + 200)]
+    assert [shape.inside(one).tolist() for one in jobs] == [[inside] * 4 for inside in expected]
+    assert expected == [most >= 4, most >= 16]
+    equal = DrawnJobs(np.full(3, 48), np.full(3, 16), np.ones(3, dtype=int))  # the third has a lane to itself
+    assert shape.inside(equal).all() == (24 * tick < 3 * 500)
+    monkeypatch.setattr(builder, "choose_shape", lambda *_, **__: shape)
+    space = tuned(batch_size=Choice([4, 8, 16]))
+    agree(*(run(way, Net(), space, cohort=8, epochs=2) for way in ("sequential", "auto")))
+
+
+def test_the_first_comparison_takes_no_more_epochs_than_it_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+    plan = BatchedJobs._planned
+
+    def noted(batched: BatchedJobs, work: Any) -> Any:
+        trained.extend(one.steps for one in work if batched.bench.limits.steps)
+        return plan(batched, work)
+
+    monkeypatch.setattr(BatchedJobs, "_planned", noted)
+    agree(*(run(way, Net(), epochs=5) for way in ("sequential", "auto")))
+    assert trained and max(trained) < 2 * STEPS_COMPARED
 
 
 def test_the_same_with_little_memory() -> None:
