@@ -70,9 +70,7 @@ def test_jobs_with_large_batches_run_alone_in_the_same_round(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("tick", "most"), [(60.0, 16), (80.0, 16), (150.0, 4), (1000.0, 0)])
-def test_every_round_chooses_the_jobs_that_run_in_lanes(
-    tick: float, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_chooses_which_jobs_run_in_lanes(tick: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step costs 100: of 48 examples alone, batches of 16 cost 300 and of 4 cost 1200; in pieces of 4, 12 ticks."""
     shape = LaneShape(2, 4, None, 0.5, tick, StepCost(100.0, 0.0, 0.0))
     jobs = [DrawnJobs(np.full(4, 48), np.full(4, size), np.ones(4, dtype=int)) for size in (4, 16)]
