@@ -23,9 +23,11 @@ MORE = {
     "hyperband": ["search.budget=7"],
     "fedtuning": ["callbacks.budget.stopping_threshold=11"],
     "private_vote": ["arena.candidates=2", "callbacks.budget.stopping_threshold=11"],
+    "random_fedpop": ["fed.cohort=3"],
+    "halving_fedpop": ["fed.cohort=3", "search.eliminations=1", "search.budget=4"],
     "fedtune": ["fed.cohort=4", "data.server_fraction=0.1", "fed.retrain=4"],
 }
-SPENT = {"halving": 8, "hyperband": 14, "fedtune": 24}
+SPENT = {"halving": 8, "halving_fedpop": 12, "random_fedpop": 18, "hyperband": 14, "fedtune": 24}
 """Client updates of what is not sized by 6 rounds of 2 clients."""
 
 
@@ -38,10 +40,11 @@ def run(tmp_path: Path, federation: str, method: str, *more: str) -> dict[str, o
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_spends_the_budget(method: str, tmp_path: Path) -> None:
-    kind = method.partition("_")[0] if method.startswith("halving") else method
+    kind = "halving" if method in ("halving_fedex", "halving_multiplicative") else method
     summary = run(tmp_path, "synthetic", method, *SMALL, *MORE.get(kind, []))
     spent = summary["ledger"]["client_updates"] + (summary.get("retraining") or {}).get("client_updates", 0)
-    assert spent == SPENT.get(kind, 12)
+    over = range(4 if method == "fedtuning" else 1)  # its last round may be larger than the first: 4 clients at most
+    assert spent - SPENT.get(kind, 12) in over
     assert 0 <= summary["test"]["personalized"]["test_error"] <= 1
 
 
