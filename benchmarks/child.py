@@ -68,7 +68,7 @@ def search(name: str, rounds: int | None, executor: str, devices: int) -> dict[s
     from lightning_fedhpo import processes
 
     quiet()
-    searched = papers.SEARCHES[name]
+    searched = papers.SHARED_SEARCHES[name]
     searched = replace(searched, rounds=rounds or searched.rounds)
     options = {"devices": devices, "strategy": "ddp"} if devices > 1 else {}
     found = papers.windows(searched, searched.data(), papers.EXECUTORS[executor](), **options)

@@ -106,6 +106,15 @@ SEARCHES = {
     "lenet-arms": Search(WORKLOADS["lenet"], 6, arms=27),
 }
 """Rounds are few enough for the whole table in some minutes: a recipe has hundreds."""
+SHARED_SEARCHES = {
+    "mlp-arms": replace(SEARCHES["mlp-arms"], rounds=9),
+    "lenet-arms": replace(SEARCHES["lenet-arms"], rounds=2),
+    "logistic-arms": SEARCHES["logistic-arms"],
+    "lenet": replace(SEARCHES["lenet"], rounds=12),
+    "femnist": Search(WORKLOADS["femnist"], 2),
+    "mlp": replace(SEARCHES["mlp"], rounds=60),
+}
+"""Searches that two processes share, of 27 arms and of one; every side starts anew, so rounds are few."""
 
 
 @dataclass

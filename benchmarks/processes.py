@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.cases import APART, APART_AUTO, BARE, LONGER, OWN, RANKS, RANKS_AUTO, SHARED
 from benchmarks.others.environments import OTHERS
-from benchmarks.papers import SEARCHES
+from benchmarks.papers import SHARED_SEARCHES
 from benchmarks.rates import missing, without_paths
 from benchmarks.ratios import Say, row
 from benchmarks.workloads import WORKLOADS
@@ -35,8 +35,6 @@ OURS = {
 }
 SEARCH = ("-m", "benchmarks.child", "search", "--executor", "auto")
 SEARCHING = {"auto": SEARCH, RANKS_AUTO: (*SEARCH, "--devices", "2")}
-SEARCHED = ("mlp-arms", "lenet-arms", "logistic-arms", "lenet", "mlp")
-"""Searches of the papers' space that two processes share: of 27 arms, and of one."""
 FEWEST = 3
 """Rounds of a turn, at least: simulators that poll for results are not to be judged by a single one."""
 AGAINST = {
@@ -129,7 +127,7 @@ def shared(
     given = [search, *(["--rounds", str(rounds)] if rounds else [])]
     wanted = {name: (sys.executable, arguments) for name, arguments in SEARCHING.items()}
     rows, skipped = _in_turns(SHARED, search, wanted, given, turns, say)
-    return [line | {"title": SEARCHES[search].title} for line in rows], skipped
+    return [line | {"title": SHARED_SEARCHES[search].title} for line in rows], skipped
 
 
 def _in_turns(

@@ -26,7 +26,7 @@ from benchmarks import device, guard, processes, ratios, scaling, tables
 from benchmarks.cases import BARE, BEST_BARE, CASES, CORES, OWN, PAPERS_SPACE, SAME, SHARED
 from benchmarks.machine import at_least_one, commit, machine, quiet
 from benchmarks.others.environments import OTHERS, made
-from benchmarks.papers import SEARCHES, compared
+from benchmarks.papers import SEARCHES, SHARED_SEARCHES, compared
 from benchmarks.rates import EXECUTORS, missing
 from benchmarks.workloads import WORKLOADS
 
@@ -87,7 +87,7 @@ def section(name: str, arguments: argparse.Namespace, keep: Keep) -> None:
         gaps = [{"case": "all", "side": name, "why": why} for name in EXECUTORS if (why := missing(name))]
         several(list(cases), lambda case: ratios.compared(cases[case], turns, kind=SECTIONS[name]), keep, gaps)
     elif name == "processes":
-        searches = [search for search in processes.SEARCHED if search in arguments.workloads]
+        searches = [search for search in SHARED_SEARCHES if search in arguments.workloads]
         several(searches, lambda search: processes.shared(search, turns), keep)
     else:
         others, gaps = {}, []
@@ -106,7 +106,7 @@ def turns_of(name: str, asked: int) -> int:
     >>> turns_of("same", 7), turns_of("own", 7), turns_of("scaling", 3), turns_of("papers", 7)
     (7, 5, 3, 3)
     """
-    return min(asked, {"same": asked, "cores": asked, "papers": 3}.get(name, 5))
+    return min(asked, {"same": asked, "cores": asked, "papers": 3, "processes": 3}.get(name, 5))
 
 
 def command(given: Sequence[str]) -> str:
@@ -164,7 +164,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
         "--turns",
         type=at_least_one,
         default=7,
-        help="turns of every comparison (papers: at most 3; processes, curves: 5)",
+        help="turns of every comparison (papers, processes: at most 3; own, scaling: 5)",
     )
     parser.add_argument("--with", nargs="+", choices=OTHERS, default=[], dest="others", help="other simulators")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -155,7 +155,7 @@ def test_on_all_cores_the_better_bare_loop_counts() -> None:
 def test_every_goal_is_about_something_that_is_measured() -> None:
     names = {case.name for case in suite.CASES}
     assert {goal.case for goal in GOALS if goal.kind not in (PAPERS_SPACE, SHARED)} <= names
-    assert {goal.case for goal in GOALS if goal.kind == SHARED} <= set(processes.SEARCHED)
+    assert {goal.case for goal in GOALS if goal.kind == SHARED} <= set(papers.SHARED_SEARCHES)
     searched = {(goal.case, side) for goal in GOALS if goal.kind == PAPERS_SPACE for side in goal.sides[:1]}
     assert searched <= {(name, side) for name, search in papers.SEARCHES.items() for side in search.executors}
     assert {side for goal in GOALS for side in goal.sides if goal.kind == OWN} <= set(processes.OURS)
