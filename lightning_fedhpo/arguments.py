@@ -36,23 +36,6 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def is_finite(value: float) -> bool:
-    """Say whether a number is a finite float.
-
-    >>> is_finite(1e300), is_finite(10**400)
-    (True, False)
-    """
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def is_scalar(value: object) -> bool:
-    """Say whether this is a tensor or an array of no dimension, which claims to be iterable."""
-    return getattr(value, "ndim", 1) == 0
-
-
 def check_kinds(of: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Refuse arguments of another kind than a signature says.
 
@@ -112,10 +95,10 @@ def number(
         raise TypeError(f"{_quoted(name)} must be a number, got {shown(value)}.")
     bottom, top = low if above is None else above, high if below is None else below
     above_bottom = bottom is None or value > bottom or value == low
-    if not (is_finite(value) and above_bottom and (top is None or value < top or value == high)):
+    if not (math.isfinite(value) and above_bottom and (top is None or value < top or value == high)):
         if top is not None:
             rule = f"in {'[' if above is None else '('}{bottom}, {top}{']' if below is None else ')'}"
-        elif not is_finite(value):
+        elif not math.isfinite(value):
             rule = "finite"
         else:
             rule = f"at least {low}" if above is None else f"above {above}"
@@ -129,10 +112,7 @@ def shown(value: object, longest: int = 100) -> str:
     >>> shown("no"), shown([0.5] * 1000, longest=12)
     ("'no'", '[0.5, 0.5...')
     """
-    try:
-        text = repr(value)
-    except Exception:  # Python does not write down numbers of more than some thousand digits; others' `repr` may fail
-        text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
@@ -165,7 +145,7 @@ def _fits(value: object, hint: Any) -> bool:
     if kind is Sequence:  # or a thing of the kind, such as an array or a column of a table
         if isinstance(value, str | bytes | Mapping) or not (isinstance(value, Sized) and isinstance(value, Iterable)):
             return False
-        return not is_scalar(value) and (inner[0] is Any or all(_fits(one, inner[0]) for one in islice(value, 1000)))
+        return inner[0] is Any or all(_fits(one, inner[0]) for one in islice(value, 1000))
     return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
 
 

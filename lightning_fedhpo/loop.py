@@ -208,8 +208,8 @@ class FederatedLoop(RunHooks, LoopOptions):
             model: The module of the run.
             data: The federation of the run.
             callbacks: Search, tuner and other callbacks of the run, with or without this loop.
-            trainer: The Trainer of the run, whose settings and callbacks are taken. Without one it is a Trainer by
-                default, for as many rounds as the search needs.
+            trainer: The Trainer of the run, whose settings and callbacks are taken. Without a search, its
+                ``max_epochs`` is the number of rounds. By default a Trainer for as many rounds as the search needs.
         """
         check_kinds(FederatedLoop.explain, {"callbacks": callbacks, "trainer": trainer})
         return explain(self, model, data, callbacks, trainer)

@@ -8,6 +8,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden as is_overri
 from lightning_fedhpo._lightning.figures import logging_into as logging_into
 from lightning_fedhpo._lightning.figures import publish as publish
 from lightning_fedhpo._lightning.hooks import AnyTrainer as AnyTrainer
+from lightning_fedhpo._lightning.hooks import Replaced as Replaced
 from lightning_fedhpo._lightning.hooks import watchers_of_jobs as watchers_of_jobs
 from lightning_fedhpo._lightning.hyperparameters import hide_hyperparameters as hide_hyperparameters
 from lightning_fedhpo._lightning.hyperparameters import replace_hyperparameters as replace_hyperparameters

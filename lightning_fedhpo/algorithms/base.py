@@ -72,10 +72,6 @@ class Algorithm:
         """The number of clients in the federation."""
         return len(self.sizes)
 
-    def use_federation(self, sizes: np.ndarray[Any, Any]) -> None:
-        """Take the numbers of training examples of a run's clients; called before its first round."""
-        self.sizes = sizes
-
     def server_optimizer(self, weights: list[Tensor], config: Config) -> Optimizer:
         """Return the optimizer that follows the pseudo-gradient ``w - sum n_i w_i``."""
         return torch.optim.SGD(weights, lr=config["lr"], **self.server_options(config))
@@ -190,9 +186,9 @@ class Algorithm:
         """Return what is logged of an arm after its aggregation, by names such as ``"fedexp/lr"``."""
         return {}
 
-    def check(self, side: Literal["client", "server"], names: Sequence[str]) -> None:
+    def check_server_names(self, names: Sequence[str]) -> None:
         """Refuse server hyperparameters that this algorithm does not have."""
-        unknown = [name for name in dict.fromkeys(names) if name not in self.server] if side == "server" else []
+        unknown = [name for name in dict.fromkeys(names) if name not in self.server]
         if unknown:
             raise ValueError(
                 f"{type(self).__name__} has no server hyperparameter {', '.join(map(repr, unknown))}: its aggregation "

@@ -51,8 +51,8 @@ def next_step_size(eta: float, theta: float, way: float, change: float, gamma: f
 class DeltaSGD(Algorithm):
     """FedAvg whose clients set their step sizes themselves; ``lr`` is a client's first one in a round.
 
-    Client hyperparameters are ``lr``, which the optimizer's own does not matter for, ``delta_gamma`` and
-    ``delta_growth``. Every step but the first takes a second gradient. Needs ``torch.optim.SGD``.
+    Client hyperparameters are ``lr`` (the optimizer's own is not used), ``delta_gamma`` and ``delta_growth``. Every
+    step but the first takes a second gradient. Needs ``torch.optim.SGD``.
 
     Args:
         eta: The size of the first step in a round, ``lr`` in a space.

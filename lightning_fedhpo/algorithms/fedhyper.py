@@ -107,9 +107,8 @@ class FedHyper(Algorithm):
     def initial_state(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         """Return the last update, zero at first; the global and the clients' factor; how many have sent a model."""
         factors = torch.ones(2, dtype=torch.float32, device=weights[0].device)
-        return {UPDATE: [torch.zeros_like(w, requires_grad=False) for w in weights], FACTORS: [factors]} | {
-            SENDERS: [torch.zeros_like(factors[0])]
-        }
+        zeros = [torch.zeros_like(weight, requires_grad=False) for weight in weights]
+        return {UPDATE: zeros, FACTORS: [factors], SENDERS: [torch.zeros_like(factors[0])]}
 
     def train_locally(self, run: LocalRun) -> None:
         """Train with the learning rates times the factors."""

@@ -37,9 +37,7 @@ class Adaptive(Optimizer):
         -0.025487
     """
 
-    def __init__(
-        self, params: Any, lr: float, betas: tuple[float, float], eps: float = 1e-3, *, sign: bool = False
-    ) -> None:
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, *, sign: bool = False) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
         self._sign = sign
 

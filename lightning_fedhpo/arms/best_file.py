@@ -12,12 +12,17 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.arguments import shown
+from lightning_fedhpo.arguments import did_you_mean, shown
 from lightning_fedhpo.files.folders import replacing
 from lightning_fedhpo.files.reading import read_yaml
 
 FILE = "best.yaml"
 VALUES = ("client", "server", "clients")
+SECTIONS = (
+    *VALUES,
+    *("trajectory", "score", "test", "algorithm", "search", "tuner", "target", "schedules", "seed", "cohort"),
+    *("federation", "budget", "retraining"),
+)
 HEAD = """\
 # What a run has found. To train with exactly these values:
 #   Trainer(callbacks=[FederatedLoop(...), Fixed("{name}")])
@@ -40,6 +45,11 @@ def read_best(path: str | PathLike[str]) -> dict[str, Any]:
     found = read_yaml(place)
     if not isinstance(found, dict):
         raise ValueError(f"{place} must have the sections client and server, got {shown(found)}.")
+    if foreign := [name for name in found if name not in SECTIONS]:
+        raise ValueError(
+            f"{place} has a section {foreign[0]!r} that means nothing: there are {', '.join(SECTIONS)}."
+            f"{did_you_mean(str(foreign[0]), SECTIONS)}"
+        )
     lacking = [name for name in VALUES[:2] if name not in found]
     if lacking:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_finite, is_number, number, whole
+from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, did_you_mean, is_number, number, whole
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -138,7 +138,7 @@ def _rounded(dtype: torch.dtype, value: Any) -> Any:
 
 def count(name: str, value: Any) -> int:
     """Return a number of epochs or examples as a whole one."""
-    if is_number(value) and is_finite(value) and value == int(value):
+    if is_number(value) and float(value).is_integer():
         value = int(value)  # a tuner may compute with whole numbers as floats
     return whole(name, value, high=MOST_EPOCHS if name == "epochs" else MOST)
 

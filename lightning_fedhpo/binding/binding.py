@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from lightning_fedhpo.arguments import (
-    WrongSettings,
-    did_you_mean,
-    is_number,
-    number,
-)
+from lightning_fedhpo.arguments import WrongSettings, did_you_mean, is_number, number
 from lightning_fedhpo.binding import lr_schedules
 from lightning_fedhpo.binding.attributes import (
     Target,

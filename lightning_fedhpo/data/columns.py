@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
 
-from lightning_fedhpo.arguments import is_scalar
-
 KINDS = (
     "a map-style data set (with `__len__` and `__getitem__`), a Dataset or DatasetDict of Hugging Face, a DataFrame, "
     "tensors or numpy arrays of equal length in a tuple, list or dict, a dict or list of data sets with one for each "
@@ -51,12 +49,7 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         raise TypeError(f"an array with named fields is no data set by itself: pass {way_out}.")
     if hasattr(dataset, "groups") and hasattr(dataset, "ngroups"):  # pandas' groupby
         raise TypeError("a grouped table is no data set: pass the table itself, and Natural(column) for its groups.")
-    listed = (
-        not isinstance(dataset, str | bytes)
-        and length(dataset) >= 0
-        and hasattr(dataset, "__getitem__")
-        and not is_scalar(dataset)
-    )
+    listed = not isinstance(dataset, str | bytes) and length(dataset) >= 0 and hasattr(dataset, "__getitem__")
     if isinstance(dataset, Mapping) or not listed:
         files = "; table, leaf and image_folders of lightning_fedhpo.data read files"
         way_out = files if isinstance(dataset, str | PathLike) else ""

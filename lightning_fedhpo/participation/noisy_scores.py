@@ -120,28 +120,33 @@ class NoisyScores:
     def release(
         self,
         results: Sequence[ClientResult],
-        of_arm: str,
-        of_clients: Sequence[str],
+        target: str,
+        before: bool,
+        alone: bool,
         sign: float,
         rng: np.random.Generator,
     ) -> Release:
-        """Return what is seen of an arm's round.
+        """Return what its search and tuner see of an arm's round.
 
         Args:
             results: Those of all its jobs.
-            of_arm: The field that the arm's score is the mean of, ``score_after`` or ``score_before``.
-            of_clients: The fields that the tuner learns from; private ones get noise each, and the arm's score comes
-                from them. Without any, the mean gets noise.
+            target: The arm's score is the mean of those before training if it is ``"global"``, else of those after it.
+            before: Whether the tuner needs scores before training.
+            alone: Whether each score is released by itself. Private ones get noise each, and the arm's score comes
+                from them; else their mean gets noise.
             sign: 1 where smaller scores are better, -1 where larger ones are.
             rng: The generator of this arm and round.
         """
+        both = ("score_before", "score_after")
+        of_arm = both[target != "global"]
         kept = [result for result in results if result.finite]
         # The order is that of clients, whoever has run the jobs: the draws depend on it.
         scored = sorted((one for one in kept if _is_finite(getattr(one, of_arm))), key=_place)
         exact = [getattr(one, of_arm) for one in scored]
         asked = [scored[place] for place in self.subset(exact, sign, rng)]
         private = self.epsilon is not None
-        fields = of_clients if private else ("score_before", "score_after")
+        needed = both if before or target == "global" else both[1:]
+        fields = both if not private else needed if alone else ()
         hidden: dict[str, Any] = {"score_before": None, "score_after": None, "before": {}, "after": {}}
         seen = {id(one): replace(one, **hidden) for one in kept}
         clients = []
@@ -153,31 +158,13 @@ class NoisyScores:
             clients += [one.job.client] * len(told)
         shown = list(seen.values())
         if not private:
-            return Release(round_score(shown, "global" if of_arm == "score_before" else ""), shown, [])
+            return Release(round_score(shown, target), shown, [])
         if not asked:
             return Release(math.nan, shown, [])
-        if of_clients:
+        if alone:
             return Release(float(np.mean([getattr(seen[id(one)], of_arm) for one in asked])), shown, clients)
         mean = float(self._clipped([getattr(one, of_arm) for one in asked]).mean())
         return Release(mean + self._draw(len(asked), rng), shown, [one.job.client for one in asked])
-
-    def of_round(
-        self,
-        results: Sequence[ClientResult],
-        target: str,
-        before: bool,
-        alone: bool,
-        sign: float,
-        rng: np.random.Generator,
-    ) -> Release:
-        """Return what is seen of an arm's round by its search and tuner.
-
-        ``before`` says whether the tuner needs scores before training, ``alone`` whether each score is released by
-        itself and not only their mean.
-        """
-        of_arm = "score_before" if target == "global" else "score_after"
-        kinds = ("score_before", "score_after")[not (before or target == "global") :]
-        return self.release(results, of_arm, kinds if alone else (), sign, rng)
 
     def _clipped(self, scores: Any) -> NDArray[np.float64]:
         return np.asarray(scores) if self.range is None else np.clip(scores, self.range[0], self.range[1])

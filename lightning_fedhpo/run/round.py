@@ -179,7 +179,7 @@ class Round:
         # A client with several jobs would count several times in a mean: each of its scores gets its own noise.
         alone = tuner.needs_scores or tuner.repeats > 1
         draw = seeding.rng(options.seed, seeding.SCORES, self.context.round, arm.index)
-        seen = options.noise.of_round(results, options.target, tuner.needs_before, alone, options.sign, draw)
+        seen = options.noise.release(results, options.target, tuner.needs_before, alone, options.sign, draw)
         self._state.records.count_releases(options.noise, arm, seen.clients)
         return exact if at_server else seen.score, seen.results, {"score_exact": exact}
 

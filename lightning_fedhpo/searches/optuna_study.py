@@ -107,12 +107,12 @@ def ask(
                 optuna.trial.create_trial(
                     state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
                     value=None if failed else loss,
-                    params={name: _told(dimension, point[name]) for name, dimension in dimensions.items()},
+                    params={name: _to_optuna(dimension, point[name]) for name, dimension in dimensions.items()},
                     distributions=distributions,
                 )
             )
         trials = [study.ask(distributions) for _ in range(count)]
-    return [{name: _heard(dimension, trial.params[name]) for name, dimension in dimensions.items()} for trial in trials]
+    return [{name: _from_optuna(one, trial.params[name]) for name, one in dimensions.items()} for trial in trials]
 
 
 @contextmanager
@@ -137,9 +137,9 @@ def _distribution(dimension: Dimension[Any]) -> Any:
     return (FloatDistribution if isinstance(dimension, Float) else IntDistribution)(**vars(dimension))
 
 
-def _told(dimension: Dimension[Any], value: Any) -> Any:
+def _to_optuna(dimension: Dimension[Any], value: Any) -> Any:
     return dimension.options.index(value) if isinstance(dimension, Choice) else value
 
 
-def _heard(dimension: Dimension[Any], value: Any) -> Any:
+def _from_optuna(dimension: Dimension[Any], value: Any) -> Any:
     return dimension.options[value] if isinstance(dimension, Choice) else dimension.clip(value)

@@ -105,8 +105,8 @@ class PrivateVote(Search):
         """The deviation of Gaussian noise on a candidate's votes, or the scale of Laplace noise; 0 without."""
         if self.epsilon is None:
             return 0.0
-        one_client = 2.0 if self.delta is None else math.sqrt(2)
-        return one_client * privacy.noise_multiplier(self.epsilon, self.delta)
+        sensitivity = 2.0 if self.delta is None else math.sqrt(2)
+        return sensitivity * privacy.noise_multiplier(self.epsilon, self.delta)
 
     def spent(self, releases: int) -> float:
         """Return the epsilon of a client with so many votes."""

@@ -94,7 +94,7 @@ def check_logged(metrics: Mapping[str, float], monitor: str | None, where: str =
 def check_server(algorithm: Algorithm, fixed: Config, tuner: Tuner, search: Search) -> None:
     """Refuse server hyperparameters that the method does not have, and values that it cannot take."""
     unused = tuner.space.server if tuner.space is not None else ()  # nobody draws these, but a wrong name is a mistake
-    algorithm.check("server", [*fixed, *search.server_names, *tuner.server_names, *unused])
+    algorithm.check_server_names([*fixed, *search.server_names, *tuner.server_names, *unused])
     algorithm.check_values("server", fixed)
     edges = [(name, value) for name in tuner.server_names for value in tuner.edges(name, "server")]
     edges += [(name, value) for name in search.server_names for value in search.space.edges(name, "server")]

@@ -31,7 +31,7 @@ def compose(
             tuner.use_space(search.space)
         data = checks.federated_data(trainer)
         checks.check_federation(wrong, options, data)
-        options.algorithm.use_federation(data.sizes("train"))
+        options.algorithm.sizes = data.sizes("train")
         split = server_split(options.server_data, data)
         needed = options.target == "global" or tuner.needs_before
         asked = needed if options.score_before is None else options.score_before

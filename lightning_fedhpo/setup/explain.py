@@ -43,11 +43,17 @@ def explain(
         others = [one for one in given.values() if one is not fed and not isinstance(one, _SHOWS)]
         copies = [loop, *(_copied(one, memo) for one in others)]
         module = _copied(model, memo)
+        search = next((one for one in others if isinstance(one, Search)), None)
+        if search is None and (trainer is None or private.rounds_allowed(trainer) is None):
+            raise ValueError(
+                "`explain` needs the number of rounds, which without a search is the Trainer's max_epochs: pass a "
+                "Trainer that has it, explain(model, data, trainer=Trainer(max_epochs=...))."
+            )
         more = {}
-        if trainer is None:
-            more["max_epochs"] = _rounds(fed, others)
-        else:
+        if trainer is not None:
             wrong.attempt(trainer_checks.check_strategy, trainer)
+        elif search is not None:
+            more["max_epochs"] = search.rounds + (fed.retrain or 0)
         preparation = Preparation(lambda savers: explanation(loop.session, trainer, savers))
         private.of_one_process(trainer, [*copies, preparation], **more).fit(module, datamodule=data)
     return replace(preparation.found, warnings=told)
@@ -105,13 +111,3 @@ def _copied(one: Any, memo: dict[int, Any]) -> Any:
             f"`explain` prepares copies, and {type(one).__name__} cannot be copied ({type(error).__name__}: {error}): "
             "leave out a callback that cannot; a module must have what it holds as plain values."
         ) from error
-
-
-def _rounds(fed: RunHooks, callbacks: Sequence[Callback]) -> int:
-    search = next((one for one in callbacks if isinstance(one, Search)), None)
-    if search is None:
-        raise ValueError(
-            "`explain` needs the number of rounds, which without a search is the Trainer's max_epochs: pass the "
-            "Trainer of the fit, explain(model, data, trainer=trainer)."
-        )
-    return search.rounds + (fed.retrain or 0)

@@ -26,7 +26,7 @@ _WORDS = {
 
 
 WIDTH = 108
-"""Letters of a line of text, behind its word."""
+"""Characters of a line of text, to the right of its word."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +98,7 @@ class Explanation:
         yield from _listed("schedules", [_schedule_text(row) for row in self.schedules])
         yield from _listed("executor", self._executor())
         rungs = ", then ".join(f"{rung['arms']} for {_counted(rung['rounds'], 'round')}" for rung in self.rungs)
-        yield "arms", f"{self.arms:,} in all: {rungs}" + ("; max_epochs leaves open how many follow" * self._open)
+        yield "arms", f"{self.arms:,} in all: {rungs}"
         yield from _listed("costs", self._costs())
         arms, size = self.memory["arms"], self.memory["bytes"]
         kept = self.memory["client_states"]
@@ -107,11 +107,6 @@ class Explanation:
         yield from _listed("time", self._time())
         yield "Trainer", ", ".join(f"{name} {value}" for name, value in self.trainer.items() if value is not None)
         yield from _listed("warnings", self.warnings)
-
-    @property
-    def _open(self) -> bool:
-        """Whether the Trainer leaves the number of rounds open: figures are of the first one then."""
-        return self.trainer["max_epochs"] in (None, -1)
 
     def _executor(self) -> list[str]:
         executor = self.executor
@@ -156,7 +151,7 @@ def _name_text(row: Mapping[str, Any]) -> str:
 
 def _schedule_text(row: Mapping[str, Any]) -> str:
     what = "an arm's rounds are" if row["by"] == "rounds" else "a job has at most"
-    return f"{row['schedule']} needs {row['needs']} steps, {what} {'open' if row['has'] is None else row['has']}"
+    return f"{row['schedule']} needs {row['needs']} steps, {what} {row['has']}"
 
 
 def _bytes(size: int) -> str:

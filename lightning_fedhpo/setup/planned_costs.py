@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 import numpy as np
@@ -128,13 +128,13 @@ class Planner:
         lanes = executor.batched if isinstance(executor, VectorizedExecutor) else None
         self._width, self._limit = (0, 0) if lanes is None else (lanes.programs.width, lanes.chosen.limit)
 
-    def rounds(self, limit: int) -> Iterator[PlannedRound]:
-        """Yield the rounds of the run, not more than the Trainer allows."""
+    def rounds(self, limit: int | None) -> Iterator[PlannedRound]:
+        """Yield the rounds of the run, not more than the Trainer allows; with None until the search is over."""
         parts, at = self._parts, self._parts.options.evaluate_at
         state = fresh_state(self._session)
         together: defaultdict[int, list[Arm]] = defaultdict(list)
         spent = 0
-        for number in range(limit):
+        for number in count() if limit is None else range(limit):
             if parts.finished(state.arms):
                 break
             round = Round(number, parts, state, self._session.executor)

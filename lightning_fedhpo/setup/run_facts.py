@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_fedhpo import _lightning as private
 from lightning_fedhpo._lightning import AnyTrainer
 from lightning_fedhpo.arguments import is_number
 from lightning_fedhpo.executors.auto import operations
@@ -29,7 +30,7 @@ def explanation(session: Session, trainer: AnyTrainer | None, savers: int) -> Ex
         names=_names(session),
         score={"monitor": options.monitor, "mode": options.mode, "target": options.target},
         schedules=[
-            {"schedule": name, "needs": needs, "has": None if has < 0 else has, "by": options.schedules}
+            {"schedule": name, "needs": needs, "has": has, "by": options.schedules}
             for name, needs, has in schedule_lengths.against_steps(parts, session.tuning)
         ],
         executor=_executor(session),
@@ -85,11 +86,10 @@ def _costs(session: Session, savers: int) -> dict[str, Any]:
     parts = session.parts
     planner = Planner(session)
     prices = measure(session, planner, savers)
-    limit = parts.trainer.max_epochs
     totals = {False: np.zeros((len(CASES), len(COUNTS))), True: np.zeros((len(CASES), len(COUNTS)))}
     seconds, tests, arms, most = np.zeros(len(CASES)), 0, 0, 0
     rungs: list[dict[str, int]] = []
-    for planned in planner.rounds(1 if limit is None or limit < 0 else limit):
+    for planned in planner.rounds(private.rounds_allowed(parts.trainer)):
         totals[planned.retrains] += planned.counts
         seconds += prices.seconds(planned)
         tests += planned.tested

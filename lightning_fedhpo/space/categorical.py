@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.arguments import is_finite, is_number, is_scalar, shown
+from lightning_fedhpo.arguments import is_number, shown
 from lightning_fedhpo.space.dimensions import Dimension, Int, Value, steps
 
 MOST_OPTIONS = 10**4
@@ -50,7 +51,7 @@ class Choice(Dimension[Value]):
     ordered: bool
 
     def __init__(self, options: Iterable[Value], ordered: bool | None = None) -> None:
-        if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable) or is_scalar(options):
+        if isinstance(options, (str, bytes, Mapping)) or not isinstance(options, Iterable):
             raise TypeError(f"The options of Choice must be a list, got {shown(options)}.")
         first = islice(options, MOST_OPTIONS + 1)
         plain = tuple(option.item() if isinstance(option, np.generic) else option for option in first)
@@ -62,7 +63,7 @@ class Choice(Dimension[Value]):
         for option in plain:
             if not isinstance(option, _PLAIN):
                 raise TypeError(f"An option of Choice is a number, text, true, false or none, got {shown(option)}.")
-            if is_number(option) and not is_finite(option):
+            if is_number(option) and not math.isfinite(option):
                 raise ValueError(f"A number among the options of Choice must be finite, got {shown(option)}.")
             if (isinstance(option, bool), option) in seen:
                 raise ValueError(f"The options of Choice must all be different, got {option!r} twice: drop one.")
@@ -78,7 +79,8 @@ class Choice(Dimension[Value]):
     def __contains__(self, value: object) -> bool:
         return _position(self.options, value) is not None
 
-    def _quantile(self, fraction: float) -> Value:
+    def quantile(self, fraction: float) -> Value:
+        """Return the value that this fraction of all draws does not exceed."""
         return self.options[Int(0, len(self.options) - 1).quantile(fraction)]
 
     def _clip(self, value: Any) -> Value:

@@ -1,7 +1,7 @@
 """The dimensions of a search space: what one hyperparameter may be.
 
 ``quantile`` maps [0, 1] onto the dimension, ``sample`` is the quantile of one ``rng.random()``. ``around`` is the part
-of the dimension near a value, itself a dimension, and a perturbed value is a sample of it.
+of the dimension near a value, itself a dimension.
 
 The neighbourhoods are those of FedEx (Khodak et al., Federated Hyperparameter Tuning, NeurIPS 2021). Deviation: where
 the paper rounds the number of discrete steps up on the upper side and down on the lower, here both are rounded up.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from lightning_fedhpo.arguments import is_finite, is_number, is_whole, shown
+from lightning_fedhpo.arguments import is_number, is_whole, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +35,8 @@ def _check_bounds(kind: str, low: float, high: float, log: bool, are_right_type:
         raise TypeError(f"`log` of {kind} must be true or false, got {shown(log)}.")
     if not are_right_type:
         raise TypeError(f"The bounds of {kind} must be {rule}, got {shown(low)} and {shown(high)}.")
-    if not all(map(is_finite, (low, high))) or not is_finite(high - low):
-        raise ValueError(f"The bounds of {kind} and their distance must be finite, got {shown(low)} and {shown(high)}.")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"The bounds of {kind} must be finite, got {low!r} and {high!r}.")
     if low > high:
         raise ValueError(f"The lower bound of {kind} comes first, got {low!r} and {high!r}: swap them.")
     if log and low <= 0:
@@ -63,8 +63,8 @@ class Dimension(ABC, Generic[V]):
         """Say whether the dimension has this value."""
 
     @abstractmethod
-    def _quantile(self, fraction: float) -> V:
-        """Return the value below which a fraction of the draws lies."""
+    def quantile(self, fraction: float) -> V:
+        """Return the value that this fraction of all draws does not exceed."""
 
     @abstractmethod
     def _clip(self, value: Any) -> V:
@@ -78,31 +78,16 @@ class Dimension(ABC, Generic[V]):
     def _around(self, value: Any, epsilon: float) -> Self:
         """Return the neighbourhood of a value as a dimension."""
 
-    def contains(self, value: object) -> bool:
-        """Say whether the dimension has this value, as ``in`` does."""
-        return value in self
-
-    def quantile(self, fraction: float) -> V:
-        """Return the value that this fraction of all draws does not exceed."""
-        if not is_number(fraction) or not 0 <= fraction <= 1:
-            raise ValueError(f"A fraction must be between 0 and 1, got {fraction!r}.")
-        return self._quantile(float(fraction))
-
     def sample(self, rng: np.random.Generator) -> V:
         """Draw a value, uniform on the scale."""
-        return self._quantile(rng.random())
+        return self.quantile(rng.random())
 
     def around(self, value: V, epsilon: float) -> Self:
-        """Return all values within ``epsilon`` times the dimension's width of this one, as a dimension."""
-        if not is_number(epsilon) or not 0 <= epsilon <= 1:
-            raise ValueError(f"`epsilon` must be between 0 (keep the value) and 1 (the whole space), got {epsilon!r}.")
-        if value not in self:
-            raise ValueError(f"A neighbourhood is that of a value in {self!r}, got {value!r}: use clip() first.")
-        return self if epsilon == 1 else self._around(self._clip(value), float(epsilon))
+        """Return all values within ``epsilon`` times the dimension's width of this one, as a dimension.
 
-    def perturb(self, value: V, epsilon: float, rng: np.random.Generator) -> V:
-        """Draw a value from the neighbourhood of this one."""
-        return self.around(value, epsilon).sample(rng)
+        With an ``epsilon`` of 0 that is the value alone, with 1 the whole dimension.
+        """
+        return self if epsilon == 1 else self._around(self._clip(value), epsilon)
 
     def clip(self, value: Any) -> V:
         """Return the nearest value that the dimension has."""
@@ -112,8 +97,6 @@ class Dimension(ABC, Generic[V]):
 
     def grid(self, n: int) -> list[V]:
         """Return n values from one end to the other, even on the scale; fewer where there are not n different ones."""
-        if not is_whole(n) or n < 1:
-            raise ValueError(f"A grid has a whole number of values, at least 1, got {n!r}.")
         return self._grid([i / (n - 1) for i in range(n)] if n > 1 else [0.5])
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,14 +107,11 @@ class Dimension(ABC, Generic[V]):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the dimension that ``to_dict`` wrote, or that a YAML file describes in the same way."""
-        kind, arguments = cls.__name__, {str(name): value for name, value in data.items()}
-        given = str(arguments.pop("type", arguments.pop("_target_", kind))).rpartition(".")[2]
-        if given.lower() != kind.lower():
-            raise ValueError(f"{kind}.from_dict() needs `type: {kind.lower()}`, got {given!r}.")
+        arguments = {name: value for name, value in data.items() if name not in ("type", "_target_")}
         try:
             return cls(**arguments)
         except TypeError as error:  # an argument too many or too few: Python's message names it
-            raise TypeError(f"A {kind} cannot be made of {arguments!r}: {error}") from error
+            raise TypeError(f"A {cls.__name__} cannot be made of {arguments!r}: {error}") from error
 
 
 class Float(Dimension[float]):
@@ -164,7 +144,8 @@ class Float(Dimension[float]):
     def __contains__(self, value: object) -> bool:
         return is_number(value) and bool(self.low <= value <= self.high)
 
-    def _quantile(self, fraction: float) -> float:
+    def quantile(self, fraction: float) -> float:
+        """Return the value that this fraction of all draws does not exceed."""
         if fraction in (0.0, 1.0):  # exactly the bound
             return self.high if fraction else self.low
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
@@ -219,7 +200,8 @@ class Int(Dimension[int]):
     def __contains__(self, value: object) -> bool:
         return is_whole(value) and bool(self.low <= value <= self.high)
 
-    def _quantile(self, fraction: float) -> int:
+    def quantile(self, fraction: float) -> int:
+        """Return the value that this fraction of all draws does not exceed."""
         if not self.log:
             return self._clip(self.low + math.floor((self.high - self.low + 1) * fraction))
         return self._clip(Float(self.low - 0.5, self.high + 0.5, log=True).quantile(fraction))

@@ -7,14 +7,13 @@ training and ``server`` for aggregation. A config is one point of a part, a plai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from lightning_fedhpo.arguments import is_number, is_whole, shown
+from lightning_fedhpo.arguments import is_number, shown
 from lightning_fedhpo.space.categorical import Choice
 from lightning_fedhpo.space.dimensions import Dimension, Float, Int, Value
 
@@ -71,8 +70,8 @@ class SearchSpace:
 
     >>> space = SearchSpace(client={"lr": Float(1e-4, 1.0, log=True), "epochs": Int(1, 5)})
     >>> config = space.sample(np.random.default_rng(0))
-    >>> space.contains(config), space.clip({"lr": 7.0, "epochs": 3})
-    (True, {'lr': 1.0, 'epochs': 3})
+    >>> space.contains(config), space.contains({"lr": 7.0, "epochs": 3})
+    (True, False)
     >>> space | SearchSpace(server={"momentum": Choice([0.0, 0.9])})
     SearchSpace(client={'lr': Float(0.0001, 1.0, log=True), 'epochs': Int(1, 5)},
                 server={'momentum': Choice([0.0, 0.9])})
@@ -101,14 +100,6 @@ class SearchSpace:
 
     def check(self, config: Mapping[str, Any], part: SpacePart = "client") -> None:
         """Raise if the config is no point of the part: names unknown or missing, or a value outside."""
-        self._check_names(config, part)
-        for name, dimension_ in self.part(part).items():
-            if config[name] not in dimension_:
-                raise ValueError(
-                    f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}: clip() moves it inside."
-                )
-
-    def _check_names(self, config: Mapping[str, Any], part: SpacePart) -> None:
         dimensions = self.part(part)
         unknown = [name for name in config if name not in dimensions]
         missing = [name for name in dimensions if name not in config]
@@ -116,16 +107,16 @@ class SearchSpace:
             wrong = [f"{what} {names}" for what, names in (("unknown", unknown), ("missing", missing)) if names]
             expected = list(dimensions)
             raise ValueError(f"A {part} config must have exactly the names {expected}, got {' and '.join(wrong)}.")
+        for name, dimension_ in dimensions.items():
+            if config[name] not in dimension_:
+                raise ValueError(
+                    f"{part}.{name} must lie in {dimension_!r}, got {config[name]!r}: its clip() moves it inside."
+                )
 
     def contains(self, config: Mapping[str, Any], part: SpacePart = "client") -> bool:
         """Say whether the config is a point of the part: all its names, no other, and every value inside."""
         dimensions = self.part(part)
         return config.keys() == dimensions.keys() and all(config[name] in dimensions[name] for name in dimensions)
-
-    def clip(self, config: Mapping[str, Any], part: SpacePart = "client") -> Config:
-        """Return the config with every value moved to the nearest one inside."""
-        self._check_names(config, part)
-        return {name: dimension_.clip(config[name]) for name, dimension_ in self.part(part).items()}
 
     def sample(self, rng: np.random.Generator, part: SpacePart = "client") -> Config:
         """Draw a config, uniform on every dimension's scale."""
@@ -137,18 +128,10 @@ class SearchSpace:
         near = {name: dimension_.around(config[name], epsilon) for name, dimension_ in self.part(part).items()}
         return SearchSpace(**({"client": self._client, "server": self._server} | {part: near}))
 
-    def perturb(
-        self, config: Mapping[str, Any], epsilon: float, rng: np.random.Generator, part: SpacePart = "client"
-    ) -> Config:
-        """Draw a config from the neighbourhood of this one."""
-        return self.around(config, epsilon, part).sample(rng, part)
-
     def neighbourhood(
         self, rng: np.random.Generator, k: int, epsilon: float, part: SpacePart = "client"
     ) -> list[Config]:
         """Draw FedEx's k configs: the first from the whole part, the others from the neighbourhood of the first."""
-        if not is_whole(k) or k < 1:
-            raise ValueError(f"A neighbourhood has a whole number of configs, at least 1, got k={k!r}.")
         first = self.sample(rng, part)
         near = self.around(first, epsilon, part)
         return [first, *(near.sample(rng, part) for _ in range(k - 1))]
@@ -169,33 +152,16 @@ class SearchSpace:
         inner = [dimension_.quantile(0.381966)] if isinstance(dimension_, Float) else []
         return list(dict.fromkeys([*dimension_.grid(2), *inner]))
 
-    def merge(self, *others: SearchSpace, override: bool = False) -> SearchSpace:
-        """Return a space with the hyperparameters of all, this one's first.
-
-        A name with two different dimensions is an error, unless ``override`` takes the last one.
-        """
-        parts = {part: dict(self.part(part)) for part in _PARTS}
-        for other in others:
-            for part, found in parts.items():
-                for name, dimension_ in other.part(part).items():
-                    if not override and found.get(name, dimension_) != dimension_:
-                        both = f"{found[name]!r} and {dimension_!r} for {part}.{name}"
-                        raise ValueError(f"A name has one dimension, got {both}: drop one, or set override=True.")
-                    found[name] = dimension_
-        return SearchSpace(parts["client"], parts["server"])
-
     def __or__(self, other: SearchSpace) -> SearchSpace:
-        return self.merge(other) if isinstance(other, SearchSpace) else NotImplemented
-
-    @classmethod
-    def compose(cls, *pieces: SearchSpace | Mapping[str, Any], override: bool = False) -> SearchSpace:
-        """Return the merger of spaces, or of mappings with ``client`` and ``server``; Hydra can call it by its path.
-
-        >>> SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, {"server": {"lr": Float(0.5, 2.0)}})
-        SearchSpace(client={'lr': Float(0.1, 1.0)}, server={'lr': Float(0.5, 2.0)})
-        """
-        spaces = [piece if isinstance(piece, SearchSpace) else cls.from_dict(piece) for piece in pieces]
-        return cls().merge(*spaces, override=override)
+        if not isinstance(other, SearchSpace):
+            return NotImplemented
+        for part in _PARTS:
+            own = self.part(part)
+            for name, dimension_ in other.part(part).items():
+                if own.get(name, dimension_) != dimension_:
+                    both = f"{own[name]!r} and {dimension_!r} for {part}.{name}"
+                    raise ValueError(f"A name has one dimension, got {both}: drop one.")
+        return SearchSpace({**self.client, **other.client}, {**self.server, **other.server})
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the space as JSON holds it."""
@@ -207,15 +173,6 @@ class SearchSpace:
         if not isinstance(data, Mapping) or set(data) - {*_PARTS, "_target_"}:
             raise ValueError(f"A space is a mapping with `client` and `server`, got {data!r}.")
         return cls(client=data.get("client"), server=data.get("server"))
-
-    def to_json(self) -> str:
-        """Return the space as JSON."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> SearchSpace:
-        """Return the space that ``to_json`` wrote."""
-        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SearchSpace) and repr(other) == repr(self)

@@ -6,15 +6,14 @@ were collected before. So a model is needed only while its outputs are collected
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from lightning_fedhpo._lightning import Replaced
 from lightning_fedhpo.client.server_validation import ServerValidation
 from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.types import Config
@@ -66,19 +65,6 @@ def finite(output: Any) -> bool:
     found: list[Tensor] = []
     mapped(found.append, [output])
     return all(bool(tensor.isfinite().all()) for tensor in found)
-
-
-@contextmanager
-def forward_replaced(module: LightningModule, forward: Callable[..., Any]) -> Iterator[None]:
-    """Replace a module's ``forward`` for a while."""
-    own = vars(module)
-    before = {name: own[name] for name in own if name == "forward"}
-    own["forward"] = forward
-    try:
-        yield
-    finally:
-        del own["forward"]
-        own.update(before)
 
 
 class LossLog(StepLog):
@@ -139,7 +125,7 @@ def outputs_of(
         calls.append(mapped(lambda tensor: tensor.detach().clone(), [output]))
         return output
 
-    with forward_replaced(module, collecting):
+    with Replaced(module, forward=collecting):
         validation.run(weights, buffers, personal, config)
     if not calls:
         raise MisconfigurationException(
@@ -159,6 +145,6 @@ def derivative(validation: ServerValidation, outputs: Sequence[Outputs], weights
         return weighted_sum(next(calls), by)
 
     log = LossLog(loss, by)
-    with forward_replaced(validation.module, combining):
+    with Replaced(validation.module, forward=combining):
         validation.differentiate(log)
     return log.gradient

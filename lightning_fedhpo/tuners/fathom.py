@@ -95,10 +95,8 @@ class Fathom(Tuner):
         self.epochs = whole("epochs", epochs, 1, self.most_epochs)
         self.most_batch_size = whole("most_batch_size", most_batch_size, 1, MOST)
         self.batch_size = whole("batch_size", batch_size, 1, self.most_batch_size)
-        self.lr_rate, self.epochs_rate = (
-            number("`lr_rate`", lr_rate, low=0),
-            number("`epochs_rate`", epochs_rate, low=0),
-        )
+        self.lr_rate = number("`lr_rate`", lr_rate, low=0)
+        self.epochs_rate = number("`epochs_rate`", epochs_rate, low=0)
         self.batch_rate = number("`batch_rate`", batch_rate, low=0)
         self.smoothing = number("`smoothing`", smoothing, low=0, below=1)
         self.reset()
@@ -120,8 +118,8 @@ class Fathom(Tuner):
         """Step along the hypergradients."""
         update = list(torch._foreach_sub(self._before.pop(arm.index), [weight.detach() for weight in arm.weights]))
         smoothed = self._smoothed.get(arm.index) or [torch.zeros_like(one) for one in update]
-        told = [(one.least_cosine, one.train_examples) for one in results if one.least_cosine is not None]
-        local = sum(cosine * size for cosine, size in told) / sum(size for _, size in told) if told else 0.0
+        known = [(one.least_cosine, one.train_examples) for one in results if one.least_cosine is not None]
+        local = sum(cosine * size for cosine, size in known) / sum(size for _, size in known) if known else 0.0
         towards = cosine_of(update, smoothed) or 0.0
         rates = {LR: self.lr_rate, EPOCHS: self.epochs_rate, BATCH: self.batch_rate}
         self._logs[arm.index] = stepped(self._log_of(arm), towards, local, rates)
@@ -153,9 +151,8 @@ class Fathom(Tuner):
         return (1, 2) if most > 1 else None
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
-        """Return the first and the largest value, or the smallest where there is one."""
-        known: dict[str, list[Any]] = {LR: [self.lr, self.most_lr], EPOCHS: [1, self.most_epochs]}
-        return {**known, BATCH: [1, self.most_batch_size]}.get(name, []) if part == "client" else []
+        """Return the first and the largest learning rate, or the least and the most of the others."""
+        return {LR: (self.lr, self.most_lr), EPOCHS: (1, self.most_epochs), BATCH: (1, self.most_batch_size)}[name]
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return the two cosines of the round."""

@@ -117,7 +117,7 @@ class FedEx(WeightSharing):
 
 
 def _bounds(configs: int | Sequence[int]) -> tuple[int, int]:
-    several = tuple(configs[:3]) if isinstance(configs, Sequence) else (configs, configs)
+    several = configs if isinstance(configs, Sequence) else (configs, configs)
     pair = [whole("configs", one, high=MOST_CONFIGS) for one in several]
     if len(pair) != 2 or pair[0] > pair[1]:
         raise ValueError(f"`configs` must be how many configurations, or a pair (fewest, most), got {shown(configs)}.")

@@ -182,7 +182,7 @@ class FedTuning(Tuner):
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
         """Return the least and the most epochs."""
-        return [1, self.most_epochs] if (part, name) == ("client", "epochs") else ()
+        return [1, self.most_epochs]
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
         """Return cohort and epochs of the arm's next round."""

@@ -72,7 +72,7 @@ class Fixed(Tuner):
         self._server = plain(server)
         shared = self._client.items()
         self._clients = {
-            _client(key): {name: value for name, value in plain(own).items() if (name, value) not in shared}
+            _client_number(key): {name: value for name, value in plain(own).items() if (name, value) not in shared}
             for key, own in clients.items()
         }
         self.client_names = tuple(dict.fromkeys([*self._client, *(name for _, own in several for name in own)]))
@@ -88,9 +88,8 @@ class Fixed(Tuner):
         for name, present in (("algorithm", plan.algorithm), ("schedules", plan.schedules)):
             before = self._found.get(name, present)
             if before != present:
-                rank_zero_warn(
-                    f"{self._file} was found with {name} {_told(before)}, and this run has {_told(present)}."
-                )
+                texts = _setting_text(before), _setting_text(present)
+                rank_zero_warn(f"{self._file} was found with {name} {texts[0]}, and this run has {texts[1]}.")
 
     def server(self, arm: int, seed: int) -> Config:
         """Return the fixed server values."""
@@ -138,10 +137,10 @@ class Fixed(Tuner):
         return {name for own in self._clients.values() for name in own}
 
 
-def _told(setting: Any) -> str:
+def _setting_text(setting: Any) -> str:
     """Return a setting in a few words.
 
-    >>> _told({"name": "FedOpt", "optimizer": "adam", "local": []}), _told("job")
+    >>> _setting_text({"name": "FedOpt", "optimizer": "adam", "local": []}), _setting_text("job")
     ("FedOpt(optimizer='adam', local=[])", "'job'")
     """
     if not isinstance(setting, Mapping):
@@ -149,7 +148,7 @@ def _told(setting: Any) -> str:
     return f"{setting.get('name')}({', '.join(f'{n}={value!r}' for n, value in setting.items() if n != 'name')})"
 
 
-def _client(key: Any) -> int:
+def _client_number(key: Any) -> int:
     if isinstance(key, str) and key.isdecimal():
         return int(key)
     return whole("a client's number in `clients`", key, low=0)

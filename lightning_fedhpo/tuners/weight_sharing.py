@@ -153,14 +153,14 @@ class WeightSharing(Tuner):
     def probabilities(self) -> Tensor:
         """The best arm's probabilities, in the order of :attr:`configs`. More than 10,000 are an error, there, too."""
         joint = np.zeros(1)
-        for distribution in self._combined().distributions:
+        for distribution in self._best_state().distributions:
             joint = np.add.outer(joint, distribution.z).ravel()
         return torch.from_numpy(np.exp(joint))
 
     @property
     def configs(self) -> list[dict[str, Any]]:
         """The configurations that the best arm chooses among; with ``factorized`` all combinations of values."""
-        state = self._combined()
+        state = self._best_state()
         return [state.config(places) for places in product(*(range(len(axis)) for axis in state.axes))]
 
     def figures(self, arm: Arm) -> Mapping[str, float]:
@@ -196,17 +196,14 @@ class WeightSharing(Tuner):
         """Take the state back."""
         self._arms = {int(index): ArmState.from_state(saved) for index, saved in state_dict["arms"].items()}
 
-    def _combined(self) -> ArmState:
-        """Return the state to show, unless its axes have too many combinations."""
-        state = self._shown()
+    def _best_state(self) -> ArmState:
+        """Return the best arm's state, unless its axes have too many combinations."""
+        if self.leader is None or self.leader not in self._arms:
+            raise RuntimeError(f"{type(self).__name__} has no distribution yet: `trainer.fit` makes one for every arm.")
+        state = self._arms[self.leader]
         if (several := math.prod(map(len, state.axes))) > MOST_CONFIGS:
             raise RuntimeError(
                 f"the best arm has {several:,} combinations of its hyperparameters' values, of which at most "
                 f"{MOST_CONFIGS:,} are listed: `fed.result.configs` has every value's own probability."
             )
         return state
-
-    def _shown(self) -> ArmState:
-        if self.leader is None or self.leader not in self._arms:
-            raise RuntimeError(f"{type(self).__name__} has no distribution yet: `trainer.fit` makes one for every arm.")
-        return self._arms[self.leader]

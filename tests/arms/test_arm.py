@@ -91,7 +91,7 @@ def trained(arm: Arm, algorithm: FedAvg, value: float) -> None:
 
 def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
     algorithm = Scaffold(momentum=0.9)
-    algorithm.use_federation(np.ones(4))
+    algorithm.sizes = np.ones(4)
     good, bad = (Arm(index, algorithm, {}, [torch.zeros(3)], client={"lr": 0.1}) for index in (0, 1))
     for arm, values in ((good, (1.0, 3.0)), (bad, (5.0, 7.0))):
         for value in values:
@@ -116,7 +116,7 @@ def test_an_arm_becomes_a_copy_that_shares_nothing() -> None:
 
 def test_states_are_pending_until_the_round_is_aggregated() -> None:
     algorithm = Scaffold()
-    algorithm.use_federation(np.ones(4))
+    algorithm.sizes = np.ones(4)
     arm = Arm(0, algorithm, {}, [torch.zeros(2)])
     assert arm.nbytes == 2 * 4 + 2 * 4  # the model, and the control variates that travel with it
     arm.keep(3, "control", [torch.ones(2)])

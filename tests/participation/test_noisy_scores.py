@@ -29,8 +29,9 @@ def of_client(client: int, after: float | None, before: float | None = None) -> 
 
 def releases(noise: NoisyScores, scores: list[float], alone: bool) -> list[Any]:
     """What is seen of the same scores, with many generators."""
-    results, of_clients = [of_client(i, score) for i, score in enumerate(scores)], ["score_after"] if alone else []
-    return [noise.release(results, "score_after", of_clients, 1.0, np.random.default_rng(i)) for i in range(TIMES)]
+    results = [of_client(i, score) for i, score in enumerate(scores)]
+    draws = (np.random.default_rng(i) for i in range(TIMES))
+    return [noise.release(results, "personalized", False, alone, 1.0, draw) for draw in draws]
 
 
 def test_a_laplace_mean_has_the_noise_of_the_range_over_the_subset() -> None:
@@ -55,8 +56,7 @@ def test_single_scores_have_the_noise_of_the_whole_range() -> None:
 
 def test_both_scores_of_a_client_are_two_releases() -> None:
     results = [of_client(0, 0.5, 0.7), of_client(1, None, None)]
-    both = ("score_before", "score_after")
-    seen = NoisyScores(range=(0, 1), epsilon=1).release(results, both[0], both, 1.0, np.random.default_rng(0))
+    seen = NoisyScores(range=(0, 1), epsilon=1).release(results, "global", True, True, 1.0, np.random.default_rng(0))
     assert seen.clients == [0, 0] and seen.score == seen.results[0].score_before != 0.7
     assert seen.results[0].score_after != 0.5 and seen.results[1].score_after is None
 
@@ -124,7 +124,8 @@ def test_a_subset_without_privacy_is_weighted_by_examples_and_the_order_of_resul
     results = [of_client(i, 0.1 * i) for i in range(8)]
     noise = NoisyScores(clients=3, range=(0.2, 1))
     one, other = (
-        noise.release(given, "score_after", (), 1.0, np.random.default_rng(1)) for given in (results, results[::-1])
+        noise.release(given, "personalized", False, False, 1.0, np.random.default_rng(1))
+        for given in (results, results[::-1])
     )
     seen = {result.job.client: result.score_after for result in one.results if result.score_after is not None}
     assert seen == {i: max(0.2, 0.1 * i) for i in seen} and len(seen) == 3 and one.clients == []

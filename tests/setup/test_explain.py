@@ -164,8 +164,11 @@ def test_without_a_trainer_the_search_says_how_many_rounds() -> None:
     assert told.trainer["max_epochs"] == 8 and told.ledger["rounds"]["expected"] == 4 * 2 + 2 * 2 + 2
     one = fed.explain(ToyModule(), toy_data(), RandomSearch(RATES, budget=4, max_rounds=2))
     assert "2 in all: 2 for 2 rounds\n" in repr(one) and "and 2 rounds of retraining" in repr(one)
-    with pytest.raises(ValueError, match="`explain` needs the number of rounds"):
-        fed.explain(ToyModule(), toy_data(), [FedEx(LENGTHS)])
+    unbounded = fed.explain(ToyModule(), toy_data(), halving(RATES), trainer=quiet_trainer(-1))
+    assert unbounded.rungs == told.rungs and unbounded.ledger == told.ledger
+    for trainer in (None, quiet_trainer(-1)):
+        with pytest.raises(ValueError, match="`explain` needs the number of rounds"):
+            fed.explain(ToyModule(), toy_data(), [FedEx(LENGTHS)], trainer=trainer)
 
 
 def test_time_is_made_of_what_jobs_take(monkeypatch: pytest.MonkeyPatch) -> None:

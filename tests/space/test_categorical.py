@@ -42,7 +42,7 @@ def test_neighbourhoods_by_hand(choice: Choice, value: Any, epsilon: float, opti
     assert near.options == options
     assert near.ordered == choice.ordered
     rng = np.random.default_rng(0)
-    assert {choice.perturb(value, epsilon, rng) for _ in range(300)} == set(options)
+    assert {near.sample(rng) for _ in range(300)} == set(options)
 
 
 def test_true_is_not_one() -> None:

@@ -32,7 +32,7 @@ def test_a_draw_is_the_quantile_of_one_random_number_and_lies_inside(dimension: 
     assert values == [dimension.quantile(number) for number in numbers]
     values += [dimension.quantile(number) for number in (0.0, 5e-324, 0.5, 1 - 2**-53)]
     assert {type(value) for value in values} == {float if isinstance(dimension, Float) else int}
-    assert all(dimension.low <= value <= dimension.high and dimension.contains(value) for value in values)
+    assert all(dimension.low <= value <= dimension.high and value in dimension for value in values)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
@@ -71,13 +71,12 @@ def test_neighbourhoods_by_hand(dimension: Float | Int, value: float, epsilon: f
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=repr)
-def test_a_perturbed_value_is_a_draw_from_its_neighbourhood(dimension: Float | Int) -> None:
+def test_draws_from_a_neighbourhood_lie_inside(dimension: Float | Int) -> None:
     value = dimension.sample(np.random.default_rng(0))
     for epsilon in (0, 0.05, 0.3, 0.8, 1):
-        rng, reference = np.random.default_rng(9), np.random.default_rng(9)
+        rng = np.random.default_rng(9)
         near = dimension.around(value, epsilon)
-        drawn = [dimension.perturb(value, epsilon, rng) for _ in range(20)]
-        assert drawn == [near.sample(reference) for _ in range(20)]
+        drawn = [near.sample(rng) for _ in range(20)]
         assert all(one in dimension for one in drawn)
         assert epsilon or drawn == [value] * 20
     assert near == dimension  # epsilon = 1 is the whole space
@@ -134,22 +133,8 @@ def test_constructors_refuse(kind: type, arguments: tuple[object, ...], error: t
 
 
 def test_methods_refuse() -> None:
-    lr = Float(0.0, 1.0)
-    for epsilon in (-0.1, 1.1, math.nan, True, "0.1"):
-        with pytest.raises(ValueError, match="`epsilon` must be between 0"):
-            lr.around(0.5, epsilon)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"Float\(0.0, 1.0\), got 2.0: use clip"):
-        lr.perturb(2.0, 0.1, np.random.default_rng(0))
     for value in (math.nan, "a", None, True):
         with pytest.raises(ValueError, match="can be clipped"):
             Int(0, 1).clip(value)
-    for n in (0, -1, 2.0):
-        with pytest.raises(ValueError, match="at least 1"):
-            lr.grid(n)  # type: ignore[arg-type]
-    for fraction in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            lr.quantile(fraction)
-    with pytest.raises(ValueError, match="needs `type: float`, got 'int'"):
-        Float.from_dict({"type": "int", "low": 0, "high": 1})
     with pytest.raises(TypeError, match="cannot be made of .*hgih"):
         Float.from_dict({"type": "float", "low": 0, "hgih": 1})

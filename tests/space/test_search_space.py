@@ -46,24 +46,24 @@ def test_each_name_takes_one_random_number_in_the_order_given(part: Any) -> None
     numbers = rng().random(len(dimensions))
     config = SPACE.sample(rng(), part)
     assert config == {name: dimensions[name].quantile(u) for name, u in zip(dimensions, numbers, strict=True)}
-    assert config == SPACE.clip(config, part) and SPACE.contains(config, part)
+    assert SPACE.contains(config, part)
     # So another dimension under one name leaves the other names as they are.
     other = SearchSpace(**{part: {**dimensions, "lr": Choice(["a", "b", "c"])}}).sample(rng(), part)
     assert {**other, "lr": config["lr"]} == config
 
 
-def test_perturb_keeps_within_epsilon_and_epsilon_zero_keeps_everything() -> None:
-    generator = rng()
+def test_around_keeps_within_epsilon_and_epsilon_zero_keeps_everything() -> None:
+    generator, near = rng(), SPACE.around(CONFIG, 0.25)
     for _ in range(200):
-        config = SPACE.perturb(CONFIG, 0.25, generator)
+        config = near.sample(generator)
         assert 0.001 <= config["lr"] <= 0.1  # type: ignore[operator]
         assert 0.275 <= config["momentum"] <= 0.725  # type: ignore[operator]
         assert config["batch_size"] in (16, 32, 64)
         assert config["epochs"] in (2, 3, 4)
         assert config["activation"] == "gelu"
-    assert SPACE.perturb(CONFIG, 0.0, generator) == CONFIG
-    assert SPACE.perturb(CONFIG, 1.0, rng(3)) == SPACE.sample(rng(3))
-    server = SPACE.perturb({"lr": 1.0, "decay": 1e-3}, 0.25, generator, part="server")
+    assert SPACE.around(CONFIG, 0.0).sample(generator) == CONFIG
+    assert SPACE.around(CONFIG, 1.0) == SPACE
+    server = SPACE.around({"lr": 1.0, "decay": 1e-3}, 0.25, "server").sample(generator, "server")
     assert 10**-0.5 <= server["lr"] <= 10**0.5  # type: ignore[operator]
 
 
@@ -77,9 +77,6 @@ def test_neighbourhood_is_around_its_first_config() -> None:
     assert SPACE.neighbourhood(rng(), k=4, epsilon=0.0) == [configs[0]] * 4
     generator = rng()
     assert SPACE.neighbourhood(rng(), k=4, epsilon=1.0) == [SPACE.sample(generator) for _ in range(4)]
-    for k in (0, 2.0, True):
-        with pytest.raises(ValueError, match="at least 1, got k="):
-            SPACE.neighbourhood(rng(), k=k, epsilon=0.1)  # type: ignore[arg-type]
 
 
 def test_check_names_what_is_wrong_and_what_exists() -> None:
@@ -92,19 +89,16 @@ def test_check_names_what_is_wrong_and_what_exists() -> None:
         SPACE.check({**CONFIG, "epochs": 9})
     with pytest.raises(ValueError, match="server config .* got missing"):
         SPACE.check({"lr": 1.0}, "server")
-    with pytest.raises(ValueError, match="got unknown"):
-        SPACE.clip({**CONFIG, "x": 1})
     with pytest.raises(ValueError, match="server.decay must lie in"):
-        SPACE.perturb({"lr": 1.0, "decay": 0.5}, 0.1, rng(), part="server")
+        SPACE.around({"lr": 1.0, "decay": 0.5}, 0.1, "server")
     assert not SPACE.contains(config) and not SPACE.contains({**CONFIG, "epochs": 9})
-    assert SPACE.clip({**CONFIG, "epochs": 9, "lr": 0}) == {**CONFIG, "epochs": 5, "lr": 1e-4}
 
 
 def test_an_empty_space_has_one_empty_config() -> None:
     empty = SearchSpace()
     assert empty.sample(rng()) == {} and empty.contains({}, "server")
     assert empty.neighbourhood(rng(), k=2, epsilon=0.5) == [{}, {}]
-    assert SearchSpace.from_json(empty.to_json()) == empty
+    assert SearchSpace.from_dict(empty.to_dict()) == empty
     assert repr(empty) == "SearchSpace()"
     a, b = Float(0.0, 1.0), Float(0.0, 2.0)
     assert SearchSpace({"a": a, "b": b}) != SearchSpace({"b": b, "a": a}), "the order of names is that of the draws"
@@ -127,25 +121,22 @@ def test_an_empty_space_has_one_empty_config() -> None:
 def test_round_trips(dimension: Any) -> None:
     assert type(dimension).from_dict(json.loads(json.dumps(dimension.to_dict()))) == dimension
     space = SearchSpace(client={"one": dimension}, server=SERVER)
-    assert SearchSpace.from_json(space.to_json()) == SearchSpace.from_dict(space.to_dict()) == space
-    assert SearchSpace.from_json(space.to_json()).sample(rng()) == space.sample(rng())
+    read = SearchSpace.from_dict(json.loads(json.dumps(space.to_dict())))
+    assert read == space and read.sample(rng()) == space.sample(rng())
     for one in (dimension, space):
         assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == eval(repr(one)) == one
         assert len({one, copy.copy(one)}) == 1
 
 
-def test_merge() -> None:
+def test_spaces_are_joined() -> None:
     sgd, epochs = SearchSpace(client={"lr": Float(0.1, 1.0)}), SearchSpace(client={"epochs": Int(1, 5)})
     both = sgd | epochs
     assert list(both.client) == ["lr", "epochs"]
-    assert both == sgd.merge(epochs) == SearchSpace.compose(sgd, epochs) == both | sgd
+    assert both == both | sgd
     assert list(sgd.client) == ["lr"]  # the pieces stay as they are
     other = SearchSpace(client={"lr": Float(0.5, 1.0)})
     with pytest.raises(ValueError, match=r"Float\(0.1, 1.0\) and Float\(0.5, 1.0\) for client.lr"):
-        both.merge(other)
-    merged = both.merge(other, override=True)
-    assert merged.client["lr"] == Float(0.5, 1.0) and list(merged.client) == ["lr", "epochs"]
-    assert SearchSpace.compose({"client": {"lr": Float(0.1, 1.0)}}, other, override=True) == other
+        both | other
     assert list((SearchSpace(server={"lr": Float(0.1, 1.0)}) | other).server) == ["lr"]  # another part, no clash
     with pytest.raises(TypeError):
         sgd | {"lr": Float(0.1, 1.0)}  # type: ignore[operator]
@@ -165,8 +156,6 @@ def test_hydra_builds_a_merged_mapping(convert: str) -> None:
     merged = OmegaConf.merge(pieces.sgd, pieces.epochs, pieces.batch)
     config = OmegaConf.create({"_target_": "lightning_fedhpo.space.search_space.SearchSpace", "client": merged})
     assert instantiate(config, _convert_=convert) == FROM_YAML
-    composed = {"_target_": "lightning_fedhpo.space.search_space.SearchSpace.compose", "_args_": [{"client": merged}]}
-    assert instantiate(OmegaConf.create(composed), _convert_=convert) == FROM_YAML
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,10 @@ BOTH = "client: {lr: 0.1}\nserver: {}\n"
         ("client: {lr: .nan}\nserver: {}", "best.yaml: the client's `lr` must be finite, got nan"),
         ("client: {module.beta: 1}\nserver: {}", "'module.beta' reaches nothing"),
         ("client: {}\nserver: {momentm: 0.5}", "Did you mean 'momentum'"),
+        (
+            BOTH + "cliens: {0: {lr: 0.2}}",
+            "best.yaml has a section 'cliens' that means nothing: there are client",
+        ),
         (BOTH + "clients: [1]", "must have clients' values by number, each by name, got [1]"),
         (
             BOTH + "clients: {0: {lr: 0.1}}",
