@@ -177,7 +177,7 @@ class WrongSettings:
     """Keep the errors of checks, and raise them together at the end of the block.
 
     Args:
-        told: Whether an error is about a setting; others are raised at once.
+        of_setting: Whether an error is about a setting; others are raised at once.
 
     Example:
         >>> with WrongSettings() as wrong:
@@ -189,8 +189,8 @@ class WrongSettings:
         - `epochs` must be a whole number, got 'many'.
     """
 
-    def __init__(self, told: Callable[[BaseException], bool] = _about_settings) -> None:
-        self._told = told
+    def __init__(self, of_setting: Callable[[BaseException], bool] = _about_settings) -> None:
+        self._of_setting = of_setting
         self.errors: list[BaseException] = []
 
     def attempt(self, check: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -198,7 +198,7 @@ class WrongSettings:
         try:
             return check(*args, **kwargs)
         except Exception as error:
-            if not self._told(error):
+            if not self._of_setting(error):
                 raise
             self.errors.append(error)
             return None
@@ -211,7 +211,7 @@ class WrongSettings:
     ) -> None:
         """Raise what was kept, together with the error that ends the block: one as it is, several in one."""
         if error is not None:
-            if not self._told(error):
+            if not self._of_setting(error):
                 return
             self.errors.append(error)
         if self.errors == [error] or not self.errors:

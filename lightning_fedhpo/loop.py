@@ -96,14 +96,14 @@ class FederatedLoop(RunHooks, LoopOptions):
         check = partial(private.stop_on_sigterm, parts.trainer)
         self._round = Round(number, parts, session.state, session.executor, check)
         self._round.begin()
-        session.hold_hparams(found=False)
+        session.set_hparams(found=False)
         return self._round
 
     def end_round(self) -> None:
         """Let search and tuner act between arms, and show the best arm in the module."""
         self._round.end()
         self.session.show_best()
-        self.session.hold_hparams(found=True)
+        self.session.set_hparams(found=True)
 
     def publish(self) -> None:
         """Log the round's figures, where callbacks and loggers look for them."""

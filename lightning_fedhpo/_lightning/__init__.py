@@ -38,7 +38,7 @@ from lightning_fedhpo._lightning.steps import local_progress as local_progress
 from lightning_fedhpo._lightning.steps import loss_of as loss_of
 from lightning_fedhpo._lightning.steps import rounds_allowed as rounds_allowed
 from lightning_fedhpo._lightning.steps import step_function as step_function
-from lightning_fedhpo._lightning.strategy import begin_alike as begin_alike
+from lightning_fedhpo._lightning.strategy import broadcast_module as broadcast_module
 from lightning_fedhpo._lightning.strategy import share_jobs as share_jobs
 from lightning_fedhpo._lightning.strategy import stop_on_sigterm as stop_on_sigterm
 from lightning_fedhpo._lightning.strategy import wants_gradient_hooks as wants_gradient_hooks

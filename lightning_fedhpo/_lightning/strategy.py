@@ -28,23 +28,23 @@ class JobSharing(DDPStrategy):
 
     def configure_ddp(self) -> None:
         """Give every process the first one's module."""
-        begin_alike(self.lightning_module)
+        broadcast_module(self.lightning_module)
 
     def all_gather(self, tensor: Any, *arguments: Any, **options: Any) -> Any:
         """Return every process's tensor, or only a client's own."""
-        return _asked(super().all_gather, tensor, *arguments, **options)
+        return _ask_others(super().all_gather, tensor, *arguments, **options)
 
     def reduce(self, tensor: Any, *arguments: Any, **options: Any) -> Any:
         """Reduce every process's tensor, or return a client's own."""
-        return _asked(super().reduce, tensor, *arguments, **options)
+        return _ask_others(super().reduce, tensor, *arguments, **options)
 
     def broadcast(self, obj: Any, *arguments: Any, **options: Any) -> Any:
         """Return the first process's object, or a client's own."""
-        return _asked(super().broadcast, obj, *arguments, **options)
+        return _ask_others(super().broadcast, obj, *arguments, **options)
 
     def reduce_boolean_decision(self, decision: bool, *arguments: Any, **options: Any) -> Any:
         """Decide in all processes, or in a client's code alone."""
-        return _asked(super().reduce_boolean_decision, decision, *arguments, **options)
+        return _ask_others(super().reduce_boolean_decision, decision, *arguments, **options)
 
     def barrier(self, name: str | None = None, *arguments: Any, **options: Any) -> None:
         """Wait for the other processes, but not in a client's training, and not after a checkpoint.
@@ -52,7 +52,7 @@ class JobSharing(DDPStrategy):
         The process that saves may be in a signal's handler that the others are not in.
         """
         if name != "Trainer.save_checkpoint":
-            _asked(super().barrier, name, *arguments, **options)
+            _ask_others(super().barrier, name, *arguments, **options)
 
     def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
         """Have the first process write; at the end of a run that failed, the next one if the first does not."""
@@ -63,7 +63,7 @@ class JobSharing(DDPStrategy):
             self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
 
 
-def _asked(ask: Callable[..., Any], own: Any, *arguments: Any, **options: Any) -> Any:
+def _ask_others(ask: Callable[..., Any], own: Any, *arguments: Any, **options: Any) -> Any:
     if processes.is_alone():
         return own
     with processes.meeting():
@@ -97,7 +97,7 @@ def share_jobs(trainer: AnyTrainer) -> None:
         sys.excepthook = lambda kind, error, trace: None if processes.is_silent(error) else tell(kind, error, trace)
 
 
-def begin_alike(module: Any) -> None:
+def broadcast_module(module: Any) -> None:
     """Give every process the first one's module."""
     processes.broadcast_first(
         tensor.detach() for tensor in (*module.parameters(), *module.buffers()) if not is_lazy(tensor)

@@ -50,7 +50,7 @@ def clipped(value: float, bounds: Sequence[float]) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def inner(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+def inner_product(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     """Return the inner product of two lists of tensors, as far as the shorter one goes."""
     return sum(float((a * b).sum()) for a, b in zip(one, other, strict=False))
 
@@ -131,7 +131,7 @@ class FedHyper(Algorithm):
         gradient = arm.pseudo_gradient()
         if gradient is not None:
             (factors,), last = arm.server_state[FACTORS], arm.server_state[UPDATE]
-            change = arm.server.get("scale", 0.0) * inner(gradient, last)
+            change = arm.server.get("scale", 0.0) * inner_product(gradient, last)
             for place, bounds in enumerate((self.bounds, self.client_bounds)):
                 factors[place] = clipped(float(factors[place]) + change, bounds)
             torch._foreach_copy_(last, gradient)
@@ -183,7 +183,7 @@ class _ScaledSteps:
 
     def _follow(self, way: Sequence[Tensor]) -> None:
         if self._last:
-            agrees = inner(way, self._last) - OF_UPDATE * inner(way, self._update) / self._senders
+            agrees = inner_product(way, self._last) - OF_UPDATE * inner_product(way, self._update) / self._senders
             grown = self._factor * min(MOST, 1 + float(self._run.values["hyper_scale"]) * agrees)
             self._factor = clipped(grown, self._bounds)
         self._last = way

@@ -90,7 +90,7 @@ class MAML(Algorithm):
             run.train(around=around)
         if run.sends:
             query = self.query if len(run.examples(self.query)) else "train"
-            meta = carried_back(run, path, run.gradient(query, run.trained))[: len(run.start)]
+            meta = meta_gradient(run, path, run.gradient(query, run.trained))[: len(run.start)]
             run.send([weight.detach() - grad for weight, grad in zip(run.start, meta, strict=True)])
 
     def identity(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _groups(run: LocalRun) -> list[dict[str, Any] | None]:
     return [places.get(id(one)) for one in run.trained]
 
 
-def carried_back(run: LocalRun, path: Sequence[Taken], gradient: list[Tensor]) -> list[Tensor]:
+def meta_gradient(run: LocalRun, path: Sequence[Taken], gradient: list[Tensor]) -> list[Tensor]:
     """Return the gradient with respect to the parameters before the steps of a path; the module stays as it is."""
     later, of_buffer = torch.get_rng_state(), [torch.zeros_like(one) for one in gradient]
     with run.undone():

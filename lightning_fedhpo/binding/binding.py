@@ -202,12 +202,12 @@ class Binding:
         if name in self.settings.algorithm:
             return setting_target(self.settings.algorithm, name, "the algorithm")
         if name.startswith("self."):
-            raise ValueError(self._nothing(name))
+            raise ValueError(self._unknown_name_text(name))
         target = self._group_target(name) or (dropout_target(self._module) if name == "dropout" else None)
         is_path = name.startswith(("module.", "hparams.")) or group_of(name)[1] is None
         target = target or (attribute_target(self._module, name) if "." in name and is_path else None)
         if target is None:
-            raise ValueError(self._nothing(name))
+            raise ValueError(self._unknown_name_text(name))
         return target
 
     @property
@@ -220,7 +220,7 @@ class Binding:
         names = [*LOOP, DECAY, *self.settings.algorithm, *sorted(keys), *(BETAS if "betas" in keys else ())]
         return names + (["dropout"] if dropouts(self._module) else [])
 
-    def _nothing(self, name: str) -> str:
+    def _unknown_name_text(self, name: str) -> str:
         names = self._known
         reason = self._held_elsewhere(name) or did_you_mean(name, names)
         if not self._keys:

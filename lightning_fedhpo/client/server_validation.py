@@ -87,7 +87,8 @@ class ServerValidation:
         """Run the module's ``validation_step`` with gradients, whose values ``log`` takes."""
         with self._begun() as bench:
             bench.binding.restore()  # and not the last job's values, which the validation may read
-            return bench.differentiate(self.examples, log, self.batch_size)
+            limit = bench.limits.val
+            return bench.local.evaluate(self.examples, limit=limit, log=log, batch_size=self.batch_size, gradients=True)
 
     @contextmanager
     def _begun(self) -> Iterator[Workbench]:

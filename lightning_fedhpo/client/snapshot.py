@@ -85,11 +85,11 @@ class Snapshot:
         for tensor, copy, version in self._large.values():
             if tensor._version != version:
                 if copy is None:
-                    raise ValueError(self._of_frozen(tensor))
+                    raise ValueError(self._frozen_changed_text(tensor))
                 tensor.copy_(copy)
         return changed
 
-    def _of_frozen(self, tensor: Tensor) -> str:
+    def _frozen_changed_text(self, tensor: Tensor) -> str:
         name = next(name for name, one in self._module.named_parameters() if one is tensor)
         return (
             f"a frozen parameter of more than {LARGE:,} numbers must stay as it is, or change from the first steps on; "

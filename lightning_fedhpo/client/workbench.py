@@ -18,7 +18,6 @@ from lightning_fedhpo.binding.binding import Binding
 from lightning_fedhpo.client.cosine import LeastCosine
 from lightning_fedhpo.client.local_run import LOCAL_EPOCHS, AddedGradient, Limits, LocalRun, Method
 from lightning_fedhpo.client.module_state import ModuleState, all_finite
-from lightning_fedhpo.client.step_log import StepLog
 from lightning_fedhpo.client.training import Around, Done, LocalTraining
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.federation import FederatedData
@@ -203,10 +202,6 @@ class Workbench:
     def evaluate(self, examples: Examples, batch_size: int | None = None) -> dict[str, float]:
         """Return what the module logs when it validates on examples, as it is now."""
         return self.local.evaluate(examples, limit=self.limits.val, batch_size=batch_size)
-
-    def differentiate(self, examples: Examples, log: StepLog, batch_size: int | None = None) -> dict[str, float]:
-        """Validate on examples with gradients, whose values ``log`` takes."""
-        return self.local.evaluate(examples, "validation", self.limits.val, log, batch_size, gradients=True)
 
     def train(
         self,

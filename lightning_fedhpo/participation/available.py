@@ -42,7 +42,7 @@ class AvailableClients(Participation):
         given = list(probability) if isinstance(probability, Sequence | np.ndarray) else [probability]
         each = [number("a `probability`", one, low=0, high=1) for one in given]
         self.probability = each[0] if isinstance(probability, float | int) else each
-        self.day = None if day is None else number("`day`", day, above=0, why="it is a number of rounds")
+        self.day = None if day is None else number("day", day, above=0, why="it is a number of rounds")
         self.trace = None if trace is None else str(trace)
         if trace is not None and (day is not None or self.probability != 1.0):
             raise ValueError("a `trace` says who is available: leave out `probability` and `day`.")

@@ -44,13 +44,13 @@ class Devices:
     over_selection: float = 1.0
 
     def __post_init__(self) -> None:
-        number("`seconds`", self.seconds, low=0, high=MOST)
-        number("`spread`", self.spread, low=0, high=MOST_SPREAD, why="it is of the logarithm: 1 is much")
-        number("`overhead`", self.overhead, low=0, high=MOST)
-        number("`dropout`", self.dropout, low=0, high=1, why="it is a probability")
-        number("`over_selection`", self.over_selection, low=1, high=MOST, why="it multiplies the cohort")
+        number("seconds", self.seconds, low=0, high=MOST)
+        number("spread", self.spread, low=0, high=MOST_SPREAD, why="it is of the logarithm: 1 is much")
+        number("overhead", self.overhead, low=0, high=MOST)
+        number("dropout", self.dropout, low=0, high=1, why="it is a probability")
+        number("over_selection", self.over_selection, low=1, high=MOST, why="it multiplies the cohort")
         if self.deadline is not None:
-            number("`deadline`", self.deadline, above=0, high=MOST)
+            number("deadline", self.deadline, above=0, high=MOST)
 
     def asked(self, cohort: int, clients: int) -> int:
         """Return how many clients are asked for a cohort."""

@@ -71,8 +71,8 @@ class NoisyScores:
         if isinstance(self.clients, int):
             whole("clients", self.clients)
         elif self.clients is not None:
-            number("`clients`", self.clients, above=0, high=1, why="it is a share; a whole number is a count")
-        number("`bias`", self.bias, low=0, high=20)
+            number("clients", self.clients, above=0, high=1, why="it is a share; a whole number is a count")
+        number("bias", self.bias, low=0, high=20)
         if self.range is not None:
             ends = tuple(float(number("each end of `range`", end)) for end in self.range)
             if len(ends) != 2 or not ends[0] < ends[1]:
@@ -82,9 +82,9 @@ class NoisyScores:
             name = "bias" if self.bias else "epsilon"
             raise ValueError(f"`{name}` needs the `range` of scores, such as (0, 1) for an error or an accuracy.")
         if self.epsilon is not None:
-            number("`epsilon`", self.epsilon, above=0, why="leave it out for scores without noise")
+            number("epsilon", self.epsilon, above=0, why="leave it out for scores without noise")
         if self.delta is not None:
-            number("`delta`", self.delta, above=0, below=1, why="it is a probability, far below one over the clients")
+            number("delta", self.delta, above=0, below=1, why="it is a probability, far below one over the clients")
         if self.mechanism == "gaussian" and (self.epsilon is None or self.delta is None):
             raise ValueError(
                 f'`mechanism="gaussian"` needs `epsilon` and `delta`, got {self.epsilon} and {self.delta}.'
@@ -151,11 +151,11 @@ class NoisyScores:
         seen = {id(one): replace(one, **hidden) for one in kept}
         clients = []
         for one in asked:
-            told = {name: score for name in fields if _is_finite(score := getattr(one, name))}
+            scores_of_client = {name: score for name in fields if _is_finite(score := getattr(one, name))}
             noisy: dict[str, Any]
-            noisy = {name: float(self._clipped(score)) + self._draw(1, rng) for name, score in told.items()}
+            noisy = {name: float(self._clipped(score)) + self._draw(1, rng) for name, score in scores_of_client.items()}
             seen[id(one)] = replace(seen[id(one)], **noisy)
-            clients += [one.job.client] * len(told)
+            clients += [one.job.client] * len(scores_of_client)
         shown = list(seen.values())
         if not private:
             return Release(round_score(shown, target), shown, [])

@@ -47,7 +47,7 @@ class AskedSearch(Search):
     def ask(self, arms: Sequence[Arm], count: int, context: RoundContext) -> list[Draft]:
         """Return so many arms to try next, given those that have had their rounds."""
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return settings with which as many batches of arms take at most so many rounds; else one round for each."""
         longest = rounds * self.max_rounds // self.rounds
         arms = self.arms if longest else rounds * self.parallel

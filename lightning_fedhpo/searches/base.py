@@ -129,7 +129,7 @@ class Search(Callback):
                 f"sets all of it: {', '.join(self.space.client)}. Leave `per_client` out, or let the tuner set fewer."
             )
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return settings with which the search takes at most so many rounds of the Trainer; none if nobody knows."""
         return {}
 

@@ -130,7 +130,7 @@ class SuccessiveHalving(Search):
         self._bracket = Bracket(sizes, tuple(self.rungs))
         self.spends = self._bracket.cost
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return settings with which the survivor takes at most so many rounds."""
         budget = equal_rungs(rounds, self.eta, self.eliminations)
         return {"max_rounds": rounds, "budget": budget} if rounds > self.eliminations else {}
@@ -144,11 +144,12 @@ class SuccessiveHalving(Search):
         ways = [{"max_rounds": fits[0]}] if fits else []
         if self.max_rounds >= least:
             ways.insert(0, {"budget": equal_rungs(self.max_rounds, eta, eliminations)})
-        told = (", ".join(f"{name}={value}" for name, value in way.items()) for way in ways or [self.fitting(least)])
+        ways = ways or [self.settings_within(least)]
+        texts = (", ".join(f"{name}={value}" for name, value in way.items()) for way in ways)
         return (
             f"the rungs must end one after another, got {self.rungs} for budget={self.budget}, "
             f"max_rounds={self.max_rounds}, eta={eta}, eliminations={eliminations}: {self.starts} arms take at least "
-            f"{least} rounds, one for each rung. Take {' or '.join(f'SuccessiveHalving({way})' for way in told)}, or "
+            f"{least} rounds, one for each rung. Take {' or '.join(f'SuccessiveHalving({way})' for way in texts)}, or "
             "fewer eliminations."
         )
 

@@ -99,7 +99,7 @@ class Hyperband(Search):
         self.rounds = sum(bracket.ends[-1] for bracket in self.brackets)  # brackets run in turn
         check_arms(sum(bracket.sizes[0] for bracket in self.brackets), eta=self.eta, max_rounds=self.max_rounds)
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return the longest arms with which all brackets take at most so many rounds."""
         several = ((one, min(rounds // (one + 1), self.eta ** (one + 1) - 1)) for one in range(20))
         longest = max((most for one, most in several if most >= self.eta**one), default=0)  # with one + 1 brackets

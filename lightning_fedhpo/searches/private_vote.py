@@ -92,11 +92,11 @@ class PrivateVote(Search):
         super().__init__(space, self.spends)
         self.epsilon, self.mechanism = epsilon, mechanism
         if epsilon is not None:
-            number("`epsilon`", epsilon, above=0, why="None counts votes without noise")
+            number("epsilon", epsilon, above=0, why="None counts votes without noise")
         gaussian = epsilon is not None and mechanism == "gaussian"
         if gaussian and delta is None:
             raise ValueError('`mechanism="gaussian"` needs a `delta`: a probability far below one over the clients.')
-        self.delta = number("`delta`", delta, above=0, below=1) if gaussian and delta is not None else None
+        self.delta = number("delta", delta, above=0, below=1) if gaussian and delta is not None else None
         self.votes: list[float] = []
         self._losses: dict[int, dict[int, float]] = {}
 
@@ -112,7 +112,7 @@ class PrivateVote(Search):
         """Return the epsilon of a client with so many votes."""
         return 0.0 if self.epsilon is None else privacy.composed(releases, self.epsilon, self.delta)
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return settings with which the winner trains for at most so many rounds."""
         return {"max_rounds": rounds} if rounds >= self.vote_after else {}
 

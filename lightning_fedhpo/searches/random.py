@@ -37,7 +37,7 @@ class RandomSearch(Search):
         self.arms = self.starts = arms_of(self.budget, self.max_rounds)
         self.spends = self.arms * self.max_rounds
 
-    def fitting(self, rounds: int) -> dict[str, int]:
+    def settings_within(self, rounds: int) -> dict[str, int]:
         """Return settings with which as many arms take at most so many rounds."""
         return {"max_rounds": rounds, "budget": rounds * self.arms} if rounds > 0 else {}
 

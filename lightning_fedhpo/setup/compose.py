@@ -24,9 +24,9 @@ def compose(
     with WrongSettings() as wrong:
         wrong.attempt(trainer_checks.check_trainer, trainer, options.monitor)
         wrong.attempt(checks.check_module, module, options.monitor)
-        tuner: Tuner = trainer_checks.only(trainer, Tuner) or Untuned()
+        tuner: Tuner = trainer_checks.callback_of_kind(trainer, Tuner) or Untuned()
         without = NoSearch(private.rounds_allowed(trainer, options.retrain), ends=bool(options.retrain))
-        search: Search = trainer_checks.only(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
+        search: Search = trainer_checks.callback_of_kind(trainer, Search) or without  # type: ignore[type-abstract]  # a kind
         if tuner.borrows_space:
             tuner.use_space(search.space)
         data = checks.federated_data(trainer)

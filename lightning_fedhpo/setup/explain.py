@@ -37,7 +37,7 @@ def explain(
     """Return what :meth:`~lightning_fedhpo.FederatedLoop.explain` does."""
     callbacks = [callbacks] if isinstance(callbacks, Callback) else callbacks
     given = {id(one): one for one in (*(() if trainer is None else trainer.callbacks), *callbacks)}
-    with _aside(data) as told, WrongSettings() as wrong:
+    with _leaving_no_trace(data) as warned, WrongSettings() as wrong:
         loop = replace(fed, folder=None, algorithm=deepcopy(fed.algorithm), clients=deepcopy(fed.clients))
         memo = {id(fed): loop, **{id(one): one for one in (data, trainer, fed.server_data)}}
         others = [one for one in given.values() if one is not fed and not isinstance(one, _SHOWS)]
@@ -56,7 +56,7 @@ def explain(
             more["max_epochs"] = search.rounds + (fed.retrain or 0)
         preparation = Preparation(lambda savers: explanation(loop.session, trainer, savers))
         private.of_one_process(trainer, [*copies, preparation], **more).fit(module, datamodule=data)
-    return replace(preparation.found, warnings=told)
+    return replace(preparation.found, warnings=warned)
 
 
 class Preparation(Callback):
@@ -85,17 +85,17 @@ class Preparation(Callback):
 
 
 @contextmanager
-def _aside(data: Any) -> Iterator[list[str]]:
+def _leaving_no_trace(data: Any) -> Iterator[list[str]]:
     """Leave generators, the data's Trainer and the log as they are; yield the warnings that come."""
     attached = getattr(data, "trainer", None)
     logs = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning_fedhpo")]
-    levels, told = [log.level for log in logs], list[str]()
+    levels, warned = [log.level for log in logs], list[str]()
     try:
         for log in logs:
             log.setLevel(logging.WARNING)
         with seeding.preserved(), warnings.catch_warnings(record=True) as caught:
-            yield told
-        told += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+            yield warned
+        warned += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
     finally:
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)

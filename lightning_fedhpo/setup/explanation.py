@@ -90,8 +90,8 @@ class Explanation:
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         score = self.score
-        told = f"{score['monitor']} ({score['mode']}), {_SCORED[score['target']]}" if score["monitor"] else "none"
-        yield "score", told
+        scored = f"{score['monitor']} ({score['mode']}), {_SCORED[score['target']]}" if score["monitor"] else "none"
+        yield "score", scored
         yield from _listed("tuned", [_name_text(row) for row in self.names if row["tuned"]] or ["nothing"])
         yield from _listed("can be", [_name_text(row) for row in self.names if not row["tuned"]])
         yield "", "and any attribute of the module by its path, such as hparams.<name>"

@@ -173,7 +173,7 @@ class Planner:
         counts[:, 0] = 1
         return PlannedArm(counts, alone, np.stack([pieces.sum(1), pieces.max(1, initial=0)], 1))
 
-    def measured(self, results: Sequence[ClientResult]) -> None:
+    def calibrate(self, results: Sequence[ClientResult]) -> None:
         """Take the counts of real jobs: an algorithm may train more, or more often, than its settings say."""
         done, received = [one for one in results if one.error is None], self._parts.tuner.models_received
         planned = np.sum([self._row(result.job, 1, received)[:-1] for result in done], axis=0)

@@ -73,23 +73,23 @@ def measure(session: Session, planner: Planner, savers: int) -> Prices:
     executor = session.executor
     with seeding.preserved(), machine.threads(executor.threads), machine.large_products(executor.large_products):
         features, seconds, results = _timed_jobs(session)
-    planner.measured(results)
-    job, spread = fitted(features, seconds)
+    planner.calibrate(results)
+    job, spread = fit_prices(features, seconds)
     lanes = executor.batched.programs.lanes if isinstance(executor, VectorizedExecutor) else 0
     (first, *_), (again, _, state, _) = (_run(session, TIMED, 1, brief=not lanes) for _ in range(2))
     arm, once = state.arms[0], max(0.0, first - again)
     kept = arm.client_state.nbytes / max(1, len(arm.client_state))
     known = Prices(job, np.zeros(3), lanes, spread, once, _bytes_of(arm), kept)
     samples = _lane_rounds(session, planner, known) if lanes else _brief_rounds(session, known)
-    around, round_spread = fitted(*map(np.array, zip(*samples, strict=True)))
+    around, round_spread = fit_prices(*map(np.array, zip(*samples, strict=True)))
     around[:2] += savers * _checkpoint(session)
     return replace(known, round=around, spread=round_spread if lanes else spread)
 
 
-def fitted(features: Floats, seconds: Floats) -> tuple[Floats, float]:
+def fit_prices(features: Floats, seconds: Floats) -> tuple[Floats, float]:
     """Return prices of features, none below zero, and by which part samples differ from them.
 
-    >>> prices, spread = fitted(np.array([[1.0, 2.0], [1.0, 6.0], [1.0, 4.0]]), np.array([5.0, 13.0, 9.0]))
+    >>> prices, spread = fit_prices(np.array([[1.0, 2.0], [1.0, 6.0], [1.0, 4.0]]), np.array([5.0, 13.0, 9.0]))
     >>> prices.round(6).tolist(), round(spread, 6)
     ([1.0, 2.0], 0.0)
     """
@@ -103,8 +103,8 @@ def fitted(features: Floats, seconds: Floats) -> tuple[Floats, float]:
         used = np.delete(used, prices[used].argmin())
     if total := float((features @ prices).sum()):
         prices *= seconds.sum() / total  # relative differences alone would take slow samples for too fast
-    told = weighted @ prices
-    return prices, float(np.std(1 / told[told > 0])) if told.any() else 0.0
+    ratios = weighted @ prices
+    return prices, float(np.std(1 / ratios[ratios > 0])) if ratios.any() else 0.0
 
 
 def _timed_jobs(session: Session) -> tuple[Floats, Floats, list[ClientResult]]:

@@ -31,7 +31,7 @@ def explanation(session: Session, trainer: AnyTrainer | None, savers: int) -> Ex
         score={"monitor": options.monitor, "mode": options.mode, "target": options.target},
         schedules=[
             {"schedule": name, "needs": needs, "has": has, "by": options.schedules}
-            for name, needs, has in schedule_lengths.against_steps(parts, session.tuning)
+            for name, needs, has in schedule_lengths.steps_needed_and_there(parts, session.tuning)
         ],
         executor=_executor(session),
         **_costs(session, savers),

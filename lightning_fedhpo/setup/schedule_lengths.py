@@ -45,7 +45,7 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
                 "optimises by hand and steps its own: leave `schedules` out, or take automatic optimization."
             )
         return None
-    for name, length, steps in against_steps(parts, tuning):
+    for name, length, steps in steps_needed_and_there(parts, tuning):
         if 0 <= steps < length:
             rank_zero_warn(_too_long(name, length, steps, by_rounds))
     if not by_rounds:
@@ -61,7 +61,7 @@ def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None
     return private.RoundSchedulers(trainer, module, longest(parts, tuning)[0])
 
 
-def against_steps(parts: RunParts, tuning: TuningPlan) -> Iterator[tuple[str, int, int]]:
+def steps_needed_and_there(parts: RunParts, tuning: TuningPlan) -> Iterator[tuple[str, int, int]]:
     """Yield each schedule's name, how many steps it needs, and how many there are at most; -1 where nobody knows."""
     trainer, by_rounds = parts.trainer, parts.options.schedules == "rounds"
     epochs, batches = longest(parts, tuning)

@@ -145,7 +145,7 @@ class Session:
         machine.keep_memory()
         parts, state = self.parts, self.state
         known = self.saved or (checkpoint.dry_run_findings(state, self.executor) if self.has_arms else {})
-        private.begin_alike(parts.trainer.lightning_module)  # what hooks have made of the module since
+        private.broadcast_module(parts.trainer.lightning_module)  # what hooks have made of the module since
         available = torch.get_num_threads()
         # One thread, since nobody knows yet how large a step is, and a dry run has few.
         with seeding.preserved(), machine.threads(1), processes.fail_together("the dry run"):
@@ -182,9 +182,9 @@ class Session:
         """Put the best arm's hyperparameters into the module."""
         self.fitted = True
         self.bench.binding.apply(self.parts.chosen(self.state.arms.best))
-        self.hold_hparams(found=True)
+        self.set_hparams(found=True)
 
-    def hold_hparams(self, found: bool) -> None:
+    def set_hparams(self, found: bool) -> None:
         """Put the best arm's values into the module's ``hparams``, which checkpoints have, or its author's."""
         values = self.found_hparams
         self.parts.module.hparams.update(values if found else {name: self._own_hparams[name] for name in values})

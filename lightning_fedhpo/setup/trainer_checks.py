@@ -51,7 +51,7 @@ def _refuse(reasons: Sequence[str]) -> None:
         raise MisconfigurationException("this Trainer does not fit a federated run:\n- " + "\n- ".join(reasons))
 
 
-def only(trainer: AnyTrainer, kind: type[C]) -> C | None:
+def callback_of_kind(trainer: AnyTrainer, kind: type[C]) -> C | None:
     """Return the Trainer's callback of a kind, of which a run has one at most."""
     found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]
     if len(found) > 1:
@@ -73,7 +73,7 @@ def check_rounds(trainer: AnyTrainer, search: Search, retrain: int) -> None:
     rounds, name = search.rounds + retrain, type(search).__name__
     both = f"{search.rounds} rounds" + (f", and {retrain} more of `retrain`" if retrain else "")
     if limit is not None and 0 <= limit < rounds and not trainer.fast_dev_run:
-        shorter = ", ".join(f"{key}={value}" for key, value in search.fitting(limit - retrain).items())
+        shorter = ", ".join(f"{key}={value}" for key, value in search.settings_within(limit - retrain).items())
         raise MisconfigurationException(
             f"Trainer(max_epochs={limit}) is shorter than {name}, whose arms take {both}: set "
             f"Trainer(max_epochs={rounds}) or more and {name}(max_rounds={search.max_rounds}) (the search stops by "

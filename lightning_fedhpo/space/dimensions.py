@@ -156,7 +156,7 @@ class Float(Dimension[float]):
         return min(max(float(value), self.low), self.high)
 
     def _grid(self, fractions: list[float]) -> list[float]:
-        return list(dict.fromkeys(map(self._quantile, fractions)))
+        return list(dict.fromkeys(map(self.quantile, fractions)))
 
     def _around(self, value: float, epsilon: float) -> Float:
         if epsilon == 0:  # exactly the value

@@ -221,7 +221,7 @@ def check_hyperparameters(
     sides = (("client", algorithm.client), ("server", algorithm.server))
     default = _models_and_scores(*runs.run(make, executor, callbacks=[Fixed(**fixed)])[:2])
     for side, name, value in [(side, *one) for side, values in sides for one in values.items() if one[0] not in skip]:
-        other = _another(algorithm, side, name, value)
+        other = _other_value(algorithm, side, name, value)
         tuner = Fixed(**{**fixed, side: {**fixed[side], name: other}})
         fed, module, _ = runs.run(make, executor, callbacks=[tuner])
         used = fed.result.jobs[name] if side == "client" else [fed.result.best["server"][name]]
@@ -237,7 +237,7 @@ def _models_and_scores(fed: FederatedLoop, module: ToyModule) -> list[Any]:
     return [runs.comparable(module.state_dict()), fed.result.history["score"]]
 
 
-def _another(algorithm: Algorithm, side: Literal["client", "server"], name: str, value: Any) -> Any:
+def _other_value(algorithm: Algorithm, side: Literal["client", "server"], name: str, value: Any) -> Any:
     """Return a value that the algorithm takes, too."""
     if not isinstance(value, int):
         return value / 2 or 0.1

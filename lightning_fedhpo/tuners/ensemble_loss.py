@@ -22,20 +22,20 @@ Outputs = list[Any]
 """What a model returned from ``forward`` in a pass over the examples, call by call: tensors, or containers of them."""
 
 
-def mapped(function: Callable[..., Any], outputs: Sequence[Any]) -> Any:
+def map_tensors(function: Callable[..., Any], outputs: Sequence[Any]) -> Any:
     """Apply a function to the tensors at each place of like containers; what is no tensor is the first one's.
 
-    >>> mapped(torch.add, [{"a": torch.ones(2), "note": "x"}, {"a": torch.ones(2), "note": "y"}])
+    >>> map_tensors(torch.add, [{"a": torch.ones(2), "note": "x"}, {"a": torch.ones(2), "note": "y"}])
     {'a': tensor([2., 2.]), 'note': 'x'}
     """
     first = outputs[0]
     if isinstance(first, Tensor):
         return function(*outputs)
     if isinstance(first, Mapping):
-        parts = {name: mapped(function, [one[name] for one in outputs]) for name in first}
+        parts = {name: map_tensors(function, [one[name] for one in outputs]) for name in first}
         return parts if type(first) is dict else type(first)(**parts)
     if isinstance(first, tuple | list):
-        items = [mapped(function, column) for column in zip(*outputs, strict=True)]
+        items = [map_tensors(function, column) for column in zip(*outputs, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
     return first
 
@@ -53,7 +53,7 @@ def weighted_sum(outputs: Sequence[Any], weights: Tensor) -> Any:
         mixed: Tensor = torch.tensordot(weights.to(tensors[0]), torch.stack(tensors), 1)
         return mixed
 
-    return mapped(summed, outputs)
+    return map_tensors(summed, outputs)
 
 
 def finite(output: Any) -> bool:
@@ -63,7 +63,7 @@ def finite(output: Any) -> bool:
     False
     """
     found: list[Tensor] = []
-    mapped(found.append, [output])
+    map_tensors(found.append, [output])
     return all(bool(tensor.isfinite().all()) for tensor in found)
 
 
@@ -122,7 +122,7 @@ def outputs_of(
 
     def collecting(*arguments: Any, **options: Any) -> Any:
         output = forward(*arguments, **options)
-        calls.append(mapped(lambda tensor: tensor.detach().clone(), [output]))
+        calls.append(map_tensors(lambda tensor: tensor.detach().clone(), [output]))
         return output
 
     with Replaced(module, forward=collecting):

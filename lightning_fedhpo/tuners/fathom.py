@@ -36,10 +36,13 @@ from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestio
 LR, EPOCHS, BATCH = "lr", "epochs", "batch_size"
 
 
-def stepped(logs: Mapping[str, float], towards: float, local: float, rates: Mapping[str, float]) -> dict[str, float]:
+def logs_after_step(
+    logs: Mapping[str, float], towards: float, local: float, rates: Mapping[str, float]
+) -> dict[str, float]:
     """Return the logarithms after a round's step, by ``h_g`` and ``h_l``.
 
-    >>> stepped({"lr": 0.0, "epochs": 0.0, "batch_size": 3.0}, 0.5, -1.0, {"lr": 0.1, "epochs": 0.1, "batch_size": 1.0})
+    >>> logs = {"lr": 0.0, "epochs": 0.0, "batch_size": 3.0}
+    >>> logs_after_step(logs, 0.5, -1.0, {"lr": 0.1, "epochs": 0.1, "batch_size": 1.0})
     {'lr': 0.05, 'epochs': -0.05, 'batch_size': 4.0}
     """
     slopes = {LR: towards, EPOCHS: towards + local, BATCH: -local}
@@ -89,16 +92,16 @@ class Fathom(Tuner):
         most_batch_size: int = 256,
     ) -> None:
         check_kinds(Fathom, locals())
-        self.most_lr = number("`most_lr`", most_lr, above=0)
-        self.lr = number("`lr`", lr, above=0, high=self.most_lr)
+        self.most_lr = number("most_lr", most_lr, above=0)
+        self.lr = number("lr", lr, above=0, high=self.most_lr)
         self.most_epochs = whole("most_epochs", most_epochs, 1, MOST_EPOCHS)
         self.epochs = whole("epochs", epochs, 1, self.most_epochs)
         self.most_batch_size = whole("most_batch_size", most_batch_size, 1, MOST)
         self.batch_size = whole("batch_size", batch_size, 1, self.most_batch_size)
-        self.lr_rate = number("`lr_rate`", lr_rate, low=0)
-        self.epochs_rate = number("`epochs_rate`", epochs_rate, low=0)
-        self.batch_rate = number("`batch_rate`", batch_rate, low=0)
-        self.smoothing = number("`smoothing`", smoothing, low=0, below=1)
+        self.lr_rate = number("lr_rate", lr_rate, low=0)
+        self.epochs_rate = number("epochs_rate", epochs_rate, low=0)
+        self.batch_rate = number("batch_rate", batch_rate, low=0)
+        self.smoothing = number("smoothing", smoothing, low=0, below=1)
         self.reset()
 
     def reset(self) -> None:
@@ -122,7 +125,7 @@ class Fathom(Tuner):
         local = sum(cosine * size for cosine, size in known) / sum(size for _, size in known) if known else 0.0
         towards = cosine_of(update, smoothed) or 0.0
         rates = {LR: self.lr_rate, EPOCHS: self.epochs_rate, BATCH: self.batch_rate}
-        self._logs[arm.index] = stepped(self._log_of(arm), towards, local, rates)
+        self._logs[arm.index] = logs_after_step(self._log_of(arm), towards, local, rates)
         self._cosines[arm.index] = [towards, local]
         mixed = torch._foreach_add(torch._foreach_mul(smoothed, self.smoothing), update, alpha=1 - self.smoothing)
         self._smoothed[arm.index] = list(mixed)

@@ -68,8 +68,10 @@ class FedEx(WeightSharing):
         self.cutoff = number("cutoff", cutoff, 0)
         fewest = self._bounds[0]
         if not factorized and fewest > 1 and cutoff >= math.log(fewest):
-            told = f"`cutoff` must be below {math.log(fewest):.2f}, the entropy of {fewest} configurations at the start"
-            raise ValueError(f"{told}, got {cutoff}: none would be learned.")
+            raise ValueError(
+                f"`cutoff` must be below {math.log(fewest):.2f}, the entropy of {fewest} configurations at the start, "
+                f"got {cutoff}: none would be learned."
+            )
         self.objective = objective
         self.factorized = factorized
         self.deploy = deploy
@@ -87,13 +89,13 @@ class FedEx(WeightSharing):
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Step against the gradient of the expected loss (algorithm 2, last four lines)."""
         state = self.state_of(arm, context.seed)
-        told = self.losses(results, context.sign)
-        if not told:
+        scored = self.losses(results, context.sign)
+        if not scored:
             return
-        losses = [loss for _, loss in told]
-        weights = [float(result.val_examples) for result, _ in told]
+        losses = [loss for _, loss in scored]
+        weights = [float(result.val_examples) for result, _ in scored]
         if state.entropy >= self.cutoff:
-            choices = [state.places(result.job.index or 0) for result, _ in told]
+            choices = [state.places(result.job.index or 0) for result, _ in scored]
             for axis, distribution in enumerate(state.distributions):
                 chosen = [places[axis] for places in choices]
                 slope = gradient(distribution.z, chosen, losses, weights, state.baseline.value)

@@ -259,9 +259,9 @@ class FedPop(Tuner):
         Where that has stayed, since no client had a score, so does the mean.
         """
         of_clients = [one.score_before if self._target == "global" else one.score_after for one in results]
-        told = [score for score in of_clients if score is not None and math.isfinite(score)]
-        if told and self._target != "server":
-            return fmean(told)
+        scores = [score for score in of_clients if score is not None and math.isfinite(score)]
+        if scores and self._target != "server":
+            return fmean(scores)
         return before[-1] if before and arm.scores[-2:-1] == arm.scores[-1:] else arm.scores[-1]
 
     def _ball(self, member: Member) -> SearchSpace:

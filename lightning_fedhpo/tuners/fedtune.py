@@ -190,27 +190,27 @@ class FedTune(Tuner):
         if self.relaxation == "one-hot":
             state.buffer.store(arm, state.joint)
         state.credits = np.full(self._clients, np.nan)
-        told = [result for result in results if result.received is not None]
-        slopes = self._slopes(told) if told else np.full(1, np.nan)
+        received = [result for result in results if result.received is not None]
+        slopes = self._slopes(received) if received else np.full(1, np.nan)
         if np.isfinite(slopes).all():  # the loss of finite outputs may overflow
-            state.step(self._gradient(state, told, slopes), self.lr, self.optimizer)
+            state.step(self._gradient(state, received, slopes), self.lr, self.optimizer)
 
-    def _slopes(self, told: Sequence[ClientResult]) -> policy.Array:
+    def _slopes(self, received: Sequence[ClientResult]) -> policy.Array:
         """Return the derivative of the loss with respect to each model's dummy factor of one (equation 10)."""
-        examples = np.array([result.train_examples for result in told], dtype=np.float64)
-        shares = examples / (examples * [result.job.weight for result in told]).sum()
-        outputs = [result.received["outputs"] for result in told if result.received is not None]
-        weights = torch.from_numpy(shares * [result.job.weight for result in told])
+        examples = np.array([result.train_examples for result in received], dtype=np.float64)
+        shares = examples / (examples * [result.job.weight for result in received]).sum()
+        outputs = [result.received["outputs"] for result in received if result.received is not None]
+        weights = torch.from_numpy(shares * [result.job.weight for result in received])
         slopes = derivative(self._validation, outputs, weights, self._monitor).numpy()
         return self._sign * shares * slopes  # type: ignore[no-any-return]  # numpy's operators are
 
-    def _gradient(self, state: FedTuneState, told: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
+    def _gradient(self, state: FedTuneState, received: Sequence[ClientResult], slopes: policy.Array) -> policy.Array:
         """Note every client's credit, and return the gradient on the logits."""
         concrete = self.relaxation == "concrete"
         slopes = slopes - slopes.mean() if self.center else slopes
         every = np.zeros(state.decided.shape)
         every[state.cohort] = np.abs(slopes).max()  # stays so for a client that diverged: it has no derivative
-        for result, slope in zip(told, slopes, strict=True):
+        for result, slope in zip(received, slopes, strict=True):
             every[(result.job.client, result.job.index or 0) if concrete else result.job.client] = slope
         effects = (every * state.decided).sum(axis=1) if concrete else every
         state.credits[state.cohort] = -effects[state.cohort]

@@ -45,11 +45,11 @@ OF_COHORT, OF_EPOCHS = np.array([1.0, 1.0, -1.0, -1.0]), np.array([-1.0, 1.0, -1
 """Which costs fall where the cohort, or the number of epochs, grows."""
 
 
-def renewed(factors: Costs, ratios: Costs, measured: NDArray[np.bool_], worse: bool, penalty: float) -> Costs:
+def renewed_factors(factors: Costs, ratios: Costs, measured: NDArray[np.bool_], worse: bool, penalty: float) -> Costs:
     """Return the factors: ratios for what was measured, and a penalty on the rest where costs have risen.
 
     >>> first = np.array([True, True, False, False])
-    >>> renewed(np.ones(4), np.array([2.0, 3.0, 4.0, math.nan]), first, worse=True, penalty=10.0).tolist()
+    >>> renewed_factors(np.ones(4), np.array([2.0, 3.0, 4.0, math.nan]), first, worse=True, penalty=10.0).tolist()
     [2.0, 3.0, 10.0, 10.0]
     """
     rest = factors * (penalty if worse else 1.0)
@@ -115,8 +115,8 @@ class FedTuning(Tuner):
             )
         self.most_epochs = whole("most_epochs", most_epochs, 1, MOST_EPOCHS)
         self.epochs = whole("epochs", epochs, 1, self.most_epochs)
-        self.gain = float(number("`gain`", gain, above=0))
-        self.penalty = float(number("`penalty`", penalty, low=1))
+        self.gain = float(number("gain", gain, above=0))
+        self.penalty = float(number("penalty", penalty, low=1))
         self.most_clients = None if most_clients is None else whole("most_clients", most_clients, 1, MOST)
         self._start = self._all = 1
         self.reset()
@@ -158,7 +158,7 @@ class FedTuning(Tuner):
             worse = bool(weights @ changes > 0)
             for place, (signs, most) in enumerate(((OF_COHORT, self._all), (OF_EPOCHS, self.most_epochs))):
                 measured = (signs > 0) == (sizes[place] > course.sizes_before[place])
-                factors = renewed(np.array(course.factors[place]), ratios, measured, worse, self.penalty)
+                factors = renewed_factors(np.array(course.factors[place]), ratios, measured, worse, self.penalty)
                 course.factors[place] = factors.tolist()
                 up = weights @ (signs * factors * np.abs(changes)) > 0
                 new.append(min(max(sizes[place] + (1 if up else -1), 1), most))

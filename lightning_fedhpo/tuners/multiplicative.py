@@ -81,8 +81,8 @@ class MultiplicativeWeights(WeightSharing):
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Shrink the weights of the configurations that were used, by the losses they led to."""
         (distribution,) = self.state_of(arm, context.seed).distributions
-        told = self.losses(results, context.sign)
-        chosen, losses = [result.job.index or 0 for result, _ in told], [loss for _, loss in told]
+        scored = self.losses(results, context.sign)
+        chosen, losses = [result.job.index or 0 for result, _ in scored], [loss for _, loss in scored]
         distribution.z = reweighted(distribution.z, chosen, losses, self.planned)
 
     def identity(self) -> dict[str, Any]:
