@@ -142,7 +142,7 @@ def _fits(value: object, hint: Any) -> bool:
         return (isinstance(value, str) or is_whole(value)) and value in inner
     if kind in (int, float):
         return is_whole(value) if kind is int else is_number(value)
-    if kind is Sequence:  # or a thing of the kind, such as an array or a column of a table
+    if kind is Sequence:  # also an array, or a column of a table
         if isinstance(value, str | bytes | Mapping) or not (isinstance(value, Sized) and isinstance(value, Iterable)):
             return False
         return inner[0] is Any or all(_fits(one, inner[0]) for one in islice(value, 1000))

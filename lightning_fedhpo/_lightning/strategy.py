@@ -110,7 +110,7 @@ def wants_layer_sync(strategy: Any) -> bool:
 
 
 def wants_gradient_hooks(strategy: Any) -> bool:
-    """Whether something is to happen to the gradients or models that processes exchange in plain training."""
+    """Whether hooks act on the gradients or models that processes exchange in plain training."""
     return strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None
 
 

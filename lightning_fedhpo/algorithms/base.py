@@ -132,9 +132,9 @@ class Algorithm:
         return bool(self.local or self.keeps)
 
     def train_locally(self, run: LocalRun) -> None:
-        """Train one client: the hook around local training, for what gradients that are added cannot do.
+        """Train one client, by default by ``run.train()``.
 
-        Such as two models, an average of the iterates, or a gradient after training. By default ``run.train()``.
+        For what an added gradient cannot do: two models, an average of the iterates, a gradient after training.
         """
         run.train()
 

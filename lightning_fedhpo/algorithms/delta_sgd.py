@@ -29,6 +29,7 @@ from torch.optim import SGD, Optimizer
 from lightning_fedhpo.algorithms.base import Algorithm
 from lightning_fedhpo.arguments import number
 from lightning_fedhpo.binding.param_groups import groups_with_shares
+from lightning_fedhpo.client.cosine import norm_of
 from lightning_fedhpo.types import Config
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class DeltaSGD(Algorithm):
 
 
 class _StepSizes:
-    """A client's step sizes: keeps what the next one is measured by."""
+    """Measures a client's step sizes, one after another."""
 
     def __init__(self, run: LocalRun) -> None:
         trainer = run.local.trainer
@@ -142,14 +143,10 @@ class _StepSizes:
         if self._before:
             pairs = zip(self._run.trained, self._gradient_before, strict=True)
             changes = [one.grad - old for one, old in pairs if one.grad is not None and old is not None]
-            way, change = _norm(torch._foreach_sub(self._here, self._before)), _norm(changes)
+            way, change = norm_of(torch._foreach_sub(self._here, self._before)), norm_of(changes)
             gamma, delta = float(self._run.values["delta_gamma"]), float(self._run.values["delta_growth"])
             eta = next_step_size(self._eta, self._theta, way, change, gamma, delta)
             self._eta, self._theta = eta, eta / self._eta
         for group, share in self._groups:
             group["lr"] = self._eta * share
         return self._none
-
-
-def _norm(tensors: list[Tensor] | tuple[Tensor, ...]) -> float:
-    return float(torch.stack(torch._foreach_norm(tensors)).norm()) if tensors else 0.0

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightning_fedhpo.algorithms.base import Algorithm
-from lightning_fedhpo.arguments import MOST, check_kinds, number
+from lightning_fedhpo.arguments import check_kinds, number
 from lightning_fedhpo.types import Config
 
 
@@ -144,10 +144,9 @@ class FedOpt(Algorithm):
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse impossible betas and an impossible ``tau``, too."""
         super().check_values(side, values)
-        number("the server's `lr`", values.get("lr", 1.0), 0, MOST)
         for name in ("beta1", "beta2"):
             number(name, values.get(name, 0.0), low=0, below=1)
-        number("tau", values.get("tau", 1.0), above=0, high=MOST, why="it keeps the step finite")
+        number("tau", values.get("tau", 1.0), above=0, why="it keeps the step finite")
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, the optimizer's name, and whether it corrects its bias."""

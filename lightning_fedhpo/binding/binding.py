@@ -99,7 +99,7 @@ class Binding:
 
     @property
     def tunable(self) -> dict[str, Target]:
-        """What can be tuned by name, with what it reaches, and what is bound; other attributes can be by their path."""
+        """The names that can be tuned, with their targets. Other attributes of the module are tuned by their path."""
         groups, found = self._flat(), dict(self._targets)
         values = {key: {group[key] for group in groups if is_number(group.get(key))} for key in sorted(self._keys)}
         apart = [key for key, several in values.items() if len(several) > 1]

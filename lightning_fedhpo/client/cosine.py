@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 
+def norm_of(tensors: Sequence[Tensor]) -> float:
+    """Return the norm of a vector that is given in parts."""
+    return float(torch.stack(torch._foreach_norm(list(tensors))).norm()) if tensors else 0.0
+
+
 def cosine_of(one: Sequence[Tensor], other: Sequence[Tensor]) -> float | None:
     """Return the cosine between two vectors that are given in parts, None where one of them is zero.
 
@@ -15,10 +20,8 @@ def cosine_of(one: Sequence[Tensor], other: Sequence[Tensor]) -> float | None:
     0.6
     >>> cosine_of([torch.ones(1)], [torch.zeros(1)])
     """
-    lengths = [float(torch.stack(torch._foreach_norm(list(parts))).norm()) for parts in (one, other)]
-    if not lengths[0] * lengths[1]:
-        return None
-    return sum(float((a * b).sum()) for a, b in zip(one, other, strict=True)) / (lengths[0] * lengths[1])
+    lengths = norm_of(one) * norm_of(other)
+    return sum(float((a * b).sum()) for a, b in zip(one, other, strict=True)) / lengths if lengths else None
 
 
 class LeastCosine:
@@ -42,6 +45,6 @@ class LeastCosine:
         """Look at a step, between backward and the optimizer's step."""
         if self.active:
             back = [(w.grad, before - w) for w, before in zip(weights, start, strict=True) if w.grad is not None]
-            cosine = cosine_of([one for one, _ in back], [two for _, two in back]) if back else None
+            cosine = cosine_of([one for one, _ in back], [two for _, two in back])
             if cosine is not None:
                 self.least = cosine if self.least is None else min(cosine, self.least)

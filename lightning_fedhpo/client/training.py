@@ -101,7 +101,7 @@ class LocalTraining:
         self._schedulers = private.LocalSchedulers(trainer, module) if local else None
 
     def _ready(self, examples: Examples) -> tuple[Examples, Callable[[Any], Any] | None]:
-        """Return examples on the module's device if they can be there, and what is left to do with their batches."""
+        """Return the examples, on the module's device if possible, and the transfer that their batches still need."""
         placed = None if self.placement is None else examples.on(self.placement)
         return (examples, self._transfer) if placed is None else (placed, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import MOST, number
+from lightning_fedhpo.arguments import number
 from lightning_fedhpo.types import Job
 
 FAILED, LATE = "failed", "late"
@@ -44,13 +44,13 @@ class Devices:
     over_selection: float = 1.0
 
     def __post_init__(self) -> None:
-        number("seconds", self.seconds, low=0, high=MOST)
+        number("seconds", self.seconds, low=0)
         number("spread", self.spread, low=0, high=MOST_SPREAD, why="it is of the logarithm: 1 is much")
-        number("overhead", self.overhead, low=0, high=MOST)
+        number("overhead", self.overhead, low=0)
         number("dropout", self.dropout, low=0, high=1, why="it is a probability")
-        number("over_selection", self.over_selection, low=1, high=MOST, why="it multiplies the cohort")
+        number("over_selection", self.over_selection, low=1, why="it multiplies the cohort")
         if self.deadline is not None:
-            number("deadline", self.deadline, above=0, high=MOST)
+            number("deadline", self.deadline, above=0)
 
     def asked(self, cohort: int, clients: int) -> int:
         """Return how many clients are asked for a cohort."""

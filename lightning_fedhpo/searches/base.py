@@ -102,7 +102,7 @@ class Search(Callback):
         return [] if arms else [self.draft(arm, context.seed) for arm in range(self.starts or 0)]
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
-        """Look at the exact results of an arm's clients, as those see them, after their models are aggregated.
+        """Look at the exact results of an arm's clients, after their models are aggregated.
 
         Clients that diverged, failed or were lost are not among them. What is kept of them belongs into ``state_dict``:
         a checkpoint from inside a round does not run arms again that were done.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.scores import deciding, discounted, ranked, scored
 from lightning_fedhpo.searches.base import Search, check_arms
@@ -114,7 +114,6 @@ class SuccessiveHalving(Search):
         max_rounds: int = 800,
         discount: float = 0.0,
     ) -> None:
-        check_kinds(SuccessiveHalving, locals())
         self.eta = whole("eta", eta, low=2, why="with 1 no arm is ever eliminated")
         self.eliminations = whole("eliminations", eliminations, high=20)  # 2**20 is above MOST_ARMS
         self.max_rounds = self.rounds = whole("max_rounds", max_rounds)

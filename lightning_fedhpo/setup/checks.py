@@ -127,7 +127,7 @@ def check_spaces(tuner: Tuner, search: Search) -> None:
 
 
 def check_drawn(tuner: Tuner, search: Search) -> None:
-    """Refuse a tuner of values of its own that sets all that the search draws: every arm would be the same."""
+    """Refuse a tuner that has values of its own for all that the search draws: every arm would be the same."""
     drawn = [f"{part}.{name}" for part in ("client", "server") for name in search.space.part(part)]
     if tuner.space is None and drawn and not search.client_names and not search.server_names:
         names, of_tuner = type(search).__name__, type(tuner).__name__

@@ -145,7 +145,7 @@ class Session:
         machine.keep_memory()
         parts, state = self.parts, self.state
         known = self.saved or (checkpoint.dry_run_findings(state, self.executor) if self.has_arms else {})
-        private.broadcast_module(parts.trainer.lightning_module)  # what hooks have made of the module since
+        private.broadcast_module(parts.trainer.lightning_module)  # hooks may have changed it
         available = torch.get_num_threads()
         # One thread, since nobody knows yet how large a step is, and a dry run has few.
         with seeding.preserved(), machine.threads(1), processes.fail_together("the dry run"):
@@ -171,7 +171,7 @@ class Session:
             checkpoint.put_best_model(saved, self.state.arms.best, self.bench.state)
 
     def show_best(self) -> None:
-        """Put the best arm's model into the module, with the author's hyperparameters, after `fit` with its own."""
+        """Put the best arm's model into the module; once `fit` is over, its hyperparameters, too."""
         arms = self.state.arms
         self.parts.tuner.leader = arms.best_searched.index
         self.bench.show(arms.best)

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
+from lightning_fedhpo.arguments import MOST_EPOCHS, number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.cosine import cosine_of
 from lightning_fedhpo.tuners.base import Tuner
@@ -59,8 +59,8 @@ class Fathom(Tuner):
         epochs: The local epochs at first.
         batch_size: The batch size at first.
         lr_rate: How fast the logarithm of the learning rate moves.
-        epochs_rate: How fast that of the epochs does.
-        batch_rate: How fast that of the batch size does.
+        epochs_rate: How fast the logarithm of the epochs moves.
+        batch_rate: How fast the logarithm of the batch size moves.
         smoothing: alpha, how much of the earlier updates stays.
         most_lr: The largest learning rate.
         most_epochs: The most epochs.
@@ -91,12 +91,11 @@ class Fathom(Tuner):
         most_epochs: int = 20,
         most_batch_size: int = 256,
     ) -> None:
-        check_kinds(Fathom, locals())
         self.most_lr = number("most_lr", most_lr, above=0)
         self.lr = number("lr", lr, above=0, high=self.most_lr)
         self.most_epochs = whole("most_epochs", most_epochs, 1, MOST_EPOCHS)
         self.epochs = whole("epochs", epochs, 1, self.most_epochs)
-        self.most_batch_size = whole("most_batch_size", most_batch_size, 1, MOST)
+        self.most_batch_size = whole("most_batch_size", most_batch_size)
         self.batch_size = whole("batch_size", batch_size, 1, self.most_batch_size)
         self.lr_rate = number("lr_rate", lr_rate, low=0)
         self.epochs_rate = number("epochs_rate", epochs_rate, low=0)

@@ -33,7 +33,7 @@ import numpy as np
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
 
-from lightning_fedhpo.arguments import MOST, MOST_EPOCHS, check_kinds, number, whole
+from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.tuners.base import RunPlan, Tuner
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
@@ -84,10 +84,10 @@ class FedTuning(Tuner):
     Args:
         preference: How much computation time, transmission time, computation load and transmission load count.
         epochs: Local epochs at first. The first cohort is the loop's.
-        gain: So much has the accuracy to gain between two changes.
+        gain: How much the accuracy has to gain between two changes.
         penalty: How much a side counts more where costs have risen.
-        most_epochs: At most so many epochs; 1 at least.
-        most_clients: At most so many clients in a round; None for all.
+        most_epochs: The most epochs.
+        most_clients: The most clients of a round; None for all.
 
     Example:
         >>> FedTuning(preference=(0.5, 0.5, 0, 0), epochs=2).client_names
@@ -117,7 +117,7 @@ class FedTuning(Tuner):
         self.epochs = whole("epochs", epochs, 1, self.most_epochs)
         self.gain = float(number("gain", gain, above=0))
         self.penalty = float(number("penalty", penalty, low=1))
-        self.most_clients = None if most_clients is None else whole("most_clients", most_clients, 1, MOST)
+        self.most_clients = None if most_clients is None else whole("most_clients", most_clients)
         self._start = self._all = 1
         self.reset()
 

@@ -133,7 +133,7 @@ class WeightSharing(Tuner):
         return [Suggestion(state.config(places), state.flat(places)) for places in chosen]
 
     def losses(self, results: Sequence[ClientResult], sign: float) -> list[tuple[ClientResult, float]]:
-        """Return the results that have a finite loss, with it: after training, or what training changed of it."""
+        """Return results with their losses, where these are finite: after training, or what training has changed."""
         found = []
         for result in results:
             before = result.score_before if self.needs_before else 0.0
