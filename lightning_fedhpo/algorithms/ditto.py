@@ -50,8 +50,7 @@ class Ditto(Algorithm):
         local: str | Sequence[str] = (),
     ) -> None:
         server = {"lr": lr, "momentum": momentum, "decay": decay}
-        client = {"ditto_lambda": number("penalty", penalty, low=0)}
-        super().__init__(client=client, server=server, weighting=weighting, local=local)
+        super().__init__(client={"ditto_lambda": penalty}, server=server, weighting=weighting, local=local)
 
     @property
     def changes_gradient(self) -> bool:
