@@ -95,11 +95,6 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: FedAvg(local=5), TypeError, "`local` must be a text or a sequence of texts, got 5"),
         (lambda: Fixed(client={"lr": math.nan}), ValueError, "the client's `lr` must be finite, got nan"),
         (lambda: Devices(spread=1e6), ValueError, r"`spread` must be in \[0, 10\], got 1000000.0: it is of the log"),
-        (
-            lambda: Devices(over_selection=0.5),
-            ValueError,
-            "`over_selection` must be at least 1, got 0.5: it multiplies",
-        ),
         (lambda: Dirichlet(4, 5e-324), ValueError, r"`alpha` must be in \[1e-09, 1000000000\], got 5e-324"),
         (lambda: data.FederatedData("abcdefgh", Iid(2)), TypeError, "`dataset` must be a map-style .*got str"),
         (lambda: data.FederatedData(toy_tensors(9), pd.DataFrame()), TypeError, "`partition` says who owns which"),
