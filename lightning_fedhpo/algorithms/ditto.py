@@ -75,7 +75,7 @@ class Ditto(Algorithm):
 
     def check_values(self, side: Literal["client", "server"], values: Config) -> None:
         """Refuse a negative lambda, too."""
-        super().check_values(side, values)
         if side == "client":
             why = "below 0 it drives the personal model away"
             number("`penalty` (`ditto_lambda` in a space)", values.get("ditto_lambda", 0.0), low=0, why=why)
+        super().check_values(side, values)
