@@ -8,7 +8,7 @@ the dearest values there are, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, groupby
@@ -69,23 +69,22 @@ class PlannedRound:
     @cached_property
     def counts(self) -> Floats:
         """The round's :data:`COUNTS`, an array of (case, count)."""
-        return self._sum([[arm.counts for arm in arms] for _, arms in self.groups])
+        return self._sum(lambda arm: arm.counts)
 
     @cached_property
     def alone(self) -> Floats:
         """The same of the jobs that run one after another."""
-        return self._sum([[arm.alone for arm in arms] for _, arms in self.groups])
+        return self._sum(lambda arm: arm.alone)
 
     def ticks(self, lanes: int) -> Floats:
         """Return how long so many lanes take for the other jobs, in pieces, for each of :data:`CASES`."""
-        evenly = self._sum([[arm.pieces[:, :1] for arm in arms] for _, arms in self.groups])[:, 0] / lanes
+        evenly = self._sum(lambda arm: arm.pieces[:, :1])[:, 0] / lanes
         longest = [_longest(live, np.stack([arm.pieces[:, 1] for arm in arms])) for live, arms in self.groups]
         found: Floats = np.max([evenly, *longest], axis=0)
         return found
 
-    def _sum(self, of_groups: Sequence[Sequence[Floats]]) -> Floats:
-        costs = [_of_group(live, arms) for (live, _), arms in zip(self.groups, of_groups, strict=True)]
-        found: Floats = np.sum(costs, axis=0)
+    def _sum(self, of_arm: Callable[[PlannedArm], Floats]) -> Floats:
+        found: Floats = np.sum([_of_group(live, [*map(of_arm, arms)]) for live, arms in self.groups], axis=0)
         return found
 
 
