@@ -7,7 +7,7 @@ training and ``server`` for aggregation. A config is one point of a part, a plai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from lightning_fedhpo.arguments import is_number, shown
 from lightning_fedhpo.space.categorical import Choice
 from lightning_fedhpo.space.dimensions import Dimension, Float, Int, Value
 
-__all__ = ["Choice", "Config", "Dimension", "Float", "Int", "SpacePart", "SearchSpace", "Value", "dimension"]
+__all__ = ["Choice", "Config", "Dimension", "Float", "Int", "SpacePart", "SearchSpace", "Value", "dimension", "ends_of"]
 
 Config: TypeAlias = dict[str, Value]
 SpacePart: TypeAlias = Literal["client", "server"]
@@ -57,6 +57,16 @@ def _dimensions(part: str, entries: object) -> dict[str, Dimension[Any]]:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{part}.{name}: {error}") from error
     return found
+
+
+def ends_of(values: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value (of texts the first and the last), None where there are not two.
+
+    >>> ends_of([3, 1, 2]), ends_of(["b", "a"]), ends_of([1])
+    ((1, 3), ('b', 'a'), None)
+    """
+    ordered = sorted(values) if all(map(is_number, values)) else values
+    return (ordered[0], ordered[-1]) if len(ordered) > 1 else None
 
 
 class SearchSpace:
@@ -138,11 +148,7 @@ class SearchSpace:
 
     def ends(self, name: str, part: SpacePart = "client") -> tuple[Value, Value] | None:
         """Return a hyperparameter's smallest and largest value (of texts the first and last), None where it has one."""
-        dimension_ = self.part(part)[name]
-        values: list[Any] = list(dimension_.options) if isinstance(dimension_, Choice) else dimension_.grid(2)
-        if all(map(is_number, values)):
-            values.sort()
-        return None if len(values) == 1 else (values[0], values[-1])
+        return ends_of(self.edges(name, part))
 
     def edges(self, name: str, part: SpacePart = "client") -> list[Value]:
         """Return the values to check before a run: all options, or both bounds; of a Float also one between them."""

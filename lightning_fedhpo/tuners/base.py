@@ -13,7 +13,7 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.client.server_validation import ServerValidation
 from lightning_fedhpo.files.table import Table
-from lightning_fedhpo.space.search_space import SearchSpace
+from lightning_fedhpo.space.search_space import SearchSpace, ends_of
 from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
 
 
@@ -152,11 +152,11 @@ class Tuner(Callback):
         return {}
 
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Return one suggestion for each client of the cohort.
+        """Return one suggestion for each client of the cohort, by default what it is tested with.
 
         Called again for a round that is resumed from inside, so it must not count up what ``state_dict`` holds.
         """
-        return [Suggestion({}) for _ in cohort]
+        return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
 
     def receive(self, arm: Arm, result: ClientResult) -> Mapping[str, Any] | None:
         """Look at a client's finite result while its tensors live, and return what :meth:`observe` needs of them.
@@ -192,7 +192,7 @@ class Tuner(Callback):
 
     def contrast(self, name: str) -> tuple[Any, Any] | None:
         """Return two values of a hyperparameter that must make a difference; None where there is only one."""
-        return None if self.space is None else self.space.ends(name)
+        return ends_of(self.edges(name))
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
         """Return the extreme values of a hyperparameter, which are checked before the first round."""

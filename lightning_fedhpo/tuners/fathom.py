@@ -113,7 +113,7 @@ class Fathom(Tuner):
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Suggest the present values to all."""
         self._before[arm.index] = [weight.detach().clone() for weight in arm.weights]
-        return [Suggestion(self.best(arm))] * len(cohort)
+        return super().suggest(arm, cohort, context)
 
     @torch.no_grad()
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from lightning_fedhpo.arguments import MOST_EPOCHS, check_kinds, number, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.tuners.base import RunPlan, Tuner
-from lightning_fedhpo.types import ClientResult, Config, RoundContext, Suggestion
+from lightning_fedhpo.types import ClientResult, Config, RoundContext
 
 Costs = NDArray[np.float64]
 """Computation time, transmission time, computation load, transmission load."""
@@ -130,10 +130,6 @@ class FedTuning(Tuner):
         if plan.monitor is None:
             raise MisconfigurationException("FedTuning waits for a score to rise: name a `monitor`.")
         self._start, self._all = plan.cohort, min(plan.clients, self.most_clients or plan.clients)
-
-    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Suggest the present epochs to all."""
-        return [Suggestion(self.best(arm))] * len(cohort)
 
     def observe(self, arm: Arm, results: Sequence[ClientResult], context: RoundContext) -> None:
         """Add up the round's costs, and change cohort and epochs where the accuracy has gained enough."""

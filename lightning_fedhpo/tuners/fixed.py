@@ -12,7 +12,7 @@ from lightning_fedhpo.arguments import check_kinds, is_number, number, shown, wh
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.best_file import VALUES, read_best
 from lightning_fedhpo.tuners.base import RunPlan, Tuner
-from lightning_fedhpo.types import Config, RoundContext, Suggestion, plain
+from lightning_fedhpo.types import Config, plain
 
 
 class Fixed(Tuner):
@@ -95,10 +95,6 @@ class Fixed(Tuner):
         """Return the fixed server values."""
         return self._server
 
-    def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
-        """Suggest its fixed values to each client."""
-        return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
-
     def best(self, arm: Arm) -> Config:
         """Return the fixed values that all clients share."""
         return {name: value for name, value in self._client.items() if name not in self._own}
@@ -115,17 +111,12 @@ class Fixed(Tuner):
         """Return the first client's fixed values."""
         return {**self._client, **self._clients.get(0, {})}
 
-    def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return two different values of a hyperparameter, where clients have several."""
-        values = self.edges(name)
-        return (values[0], values[-1]) if len(values) > 1 else None
-
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
         """Return every value that a hyperparameter has among the clients."""
         own = [config for config in self._clients.values() if name in config] if part == "client" else []
         values: list[Any] = []
         values += (config[name] for config in own if config[name] not in values)
-        return sorted(values) if all(map(is_number, values)) else values
+        return values
 
     def identity(self) -> dict[str, Any]:
         """Return the values."""

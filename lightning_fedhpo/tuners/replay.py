@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from lightning_fedhpo.arguments import check_kinds, is_number
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.trajectory import checked, read_trajectory
 from lightning_fedhpo.tuners.base import RunPlan, Tuner
@@ -67,7 +67,7 @@ class Replay(Tuner):
     def suggest(self, arm: Arm, cohort: Sequence[int], context: RoundContext) -> list[Suggestion]:
         """Set the round's server values, and suggest its client values."""
         arm.server.update(self._rows[self._place(arm)]["server"])
-        return [Suggestion(self.deployed(arm, client, context.seed)) for client in cohort]
+        return super().suggest(arm, cohort, context)
 
     def best(self, arm: Arm) -> Config:
         """Return the client values of the arm's next round."""
@@ -85,12 +85,6 @@ class Replay(Tuner):
     def trial(self, seed: int) -> Config:
         """Return the first round's values."""
         return {**self._rows[0]["client"], **self._of_clients[0].get(0, {})}
-
-    def contrast(self, name: str) -> tuple[Any, Any] | None:
-        """Return the two values of a hyperparameter that are farthest apart among all rounds."""
-        values = self.edges(name)
-        ends = (min(values), max(values)) if all(map(is_number, values)) else (values[0], values[-1])
-        return ends if ends[0] != ends[1] else None
 
     def edges(self, name: str, part: Literal["client", "server"] = "client") -> Sequence[Any]:
         """Return every value of a hyperparameter in the trajectory."""
