@@ -75,15 +75,15 @@ class RunHooks(Callback, LoopOptions):
         Hyperparameters such as ``classes=y.max() + 1`` are saved as plain numbers: numpy's are not loaded safely.
         """
         session = self._session
-        if session is not None and session.has_arms and (found := session.found_hparams):
-            held = deepcopy(saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY])  # OmegaConf's is the module's own
-            held.update(found)
-            saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY] = held
+        if session is not None and session.has_arms:
+            session.put_best_model(saved)
+            if found := session.found_hparams:
+                held = deepcopy(saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY])  # OmegaConf's is the module's own
+                held.update(found)
+                saved[pl_module.CHECKPOINT_HYPER_PARAMS_KEY] = held
         for key in (pl_module.CHECKPOINT_HYPER_PARAMS_KEY, LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY):
             if type(saved.get(key)) is dict:
                 saved[key] = plain(saved[key])
-        if session is not None and session.has_arms:
-            session.put_best_model(saved)
 
     @property
     def arms(self) -> Sequence[Arm]:
