@@ -33,6 +33,7 @@ class Algorithm:
             bytes both ways.
         broadcasts: Names of the server state that is sent to each client and does not come back; counted one way.
         keeps: Names of the tensors that clients keep by ``arm.keep``.
+        settings: Names of the constructor's arguments, beside hyperparameters, that a checkpoint must agree with.
 
     Args:
         client: Hyperparameters of local training beyond the optimizer's own, with defaults.
@@ -50,6 +51,7 @@ class Algorithm:
     travels: Sequence[str] = ()
     broadcasts: Sequence[str] = ()
     keeps: Sequence[str] = ()
+    settings: Sequence[str] = ()
 
     def __init__(
         self,
@@ -221,6 +223,7 @@ class Algorithm:
             "server": dict(self.server),
             "weighting": self.weighting,
             "local": list(self.local),
+            **{name: getattr(self, name) for name in self.settings},
         }
 
     def __repr__(self) -> str:

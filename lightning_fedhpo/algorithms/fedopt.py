@@ -95,6 +95,8 @@ class FedOpt(Algorithm):
         ['decay', 'lr', 'tau']
     """
 
+    settings = ("optimizer", "bias_correction")
+
     def __init__(
         self,
         optimizer: Literal["sgd", "adam", "adagrad", "yogi"] = "adam",
@@ -147,10 +149,6 @@ class FedOpt(Algorithm):
         for name in ("beta1", "beta2"):
             number(name, values.get(name, 0.0), low=0, below=1)
         number("tau", values.get("tau", 1.0), above=0, why="it keeps the step finite")
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings, the optimizer's name, and whether it corrects its bias."""
-        return {**super().identity(), "optimizer": self.optimizer, "bias_correction": self.bias_correction}
 
     def __repr__(self) -> str:
         return super().__repr__().replace("(", f"({self.optimizer!r}, ", 1)

@@ -60,6 +60,8 @@ class FedPA(Algorithm):
         {'pa_shrinkage': 0.1, 'pa_burn_in': 1}
     """
 
+    settings = ("start_round",)
+
     def __init__(
         self,
         shrinkage: float = 0.1,
@@ -123,7 +125,3 @@ class FedPA(Algorithm):
         if side == "client":
             number("`shrinkage` (`pa_shrinkage` in a space)", values.get("pa_shrinkage", 0.0), low=0)
             whole("`burn_in` (`pa_burn_in` in a space)", values.get("pa_burn_in", 0), 0)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings, and the first round."""
-        return {**super().identity(), "start_round": self.start_round}

@@ -54,6 +54,8 @@ class MAML(Algorithm):
         {'lr': 0.1, 'momentum': 0.0, 'decay': 0.0}
     """
 
+    settings = ("first_order", "query")
+
     def __init__(
         self,
         lr: float = 0.1,
@@ -92,10 +94,6 @@ class MAML(Algorithm):
             query = self.query if len(run.examples(self.query)) else "train"
             meta = meta_gradient(run, path, run.gradient(query, run.trained))[: len(run.start)]
             run.send([weight.detach() - grad for weight, grad in zip(run.start, meta, strict=True)])
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings, with the order and the query examples."""
-        return {**super().identity(), "first_order": self.first_order, "query": self.query}
 
 
 OPTIONS = ("lr", "momentum", "weight_decay")

@@ -14,7 +14,7 @@ sizes; the paper's mean of models is ``weighting="uniform"``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -62,6 +62,7 @@ class Scaffold(Algorithm):
     """
 
     travels = keeps = (CONTROL,)
+    settings = ("option",)
 
     def __init__(
         self,
@@ -135,7 +136,3 @@ class Scaffold(Algorithm):
                 f"{', '.join(others) or 'momentum'}: control variates are then scaled by another factor. Take SGD "
                 "without momentum, or Scaffold(option=1), whose control variates are gradients."
             )
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings, and the option."""
-        return {**super().identity(), "option": self.option}
