@@ -40,10 +40,11 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "FedHyper-clients": lambda: FedHyper(["server", "client"]),
     "FedAvg-personal": lambda: FedAvg(momentum=0.5, local="net.3.*"),
 }
-EFFECT = {
-    "FedPA": partial(testing.check_hyperparameters, client={"epochs": 3}),  # which takes several samples
-    "DeltaSGD": partial(testing.check_hyperparameters, client={"lr": 2.0, "epochs": 2, "batch_size": 2}),  # both bounds
+CLIENT: dict[str, dict[str, float]] = {
+    "FedPA": {"epochs": 3},  # which takes several samples
+    "DeltaSGD": {"lr": 2.0, "epochs": 2, "batch_size": 2},  # which comes to both bounds
 }
+"""Values of local training with which all hyperparameters have an effect."""
 TUNERS = {kind.__name__: (lambda kind=kind: testing.toy_instance(kind)) for kind in _exported(tuners, Tuner)}
 SEARCHES = {
     **{kind.__name__: (lambda kind=kind: _search(kind)) for kind in _exported(searches, Search)},
@@ -64,16 +65,36 @@ SHARED = [
 ]
 
 
+def _inherits(name: str, *methods: str) -> bool:
+    """Say whether an algorithm has these from the base class."""
+    kind = type(ALGORITHMS[name]())
+    return all(getattr(kind, one) is getattr(Algorithm, one) for one in methods)
+
+
+def _effects(name: str) -> list[Callable[..., None]]:
+    """Return the check of an algorithm's own hyperparameters, if it has any.
+
+    FedAvg's are checked with FedAvg where the server's step is inherited, those of a class with its plain object.
+    """
+    algorithm, known = ALGORITHMS[name](), set()
+    if "-" in name:
+        known = {*type(algorithm)().client, *type(algorithm)().server}
+    elif name != "FedAvg" and _inherits(name, "aggregate", "step", "server_lr", "server_options", "server_optimizer"):
+        known = set(FedAvg().server)
+    if known >= {*algorithm.client, *algorithm.server}:
+        return []
+    return [partial(testing.check_hyperparameters, skip=known, client=CLIENT.get(name))]
+
+
 def _checks(name: str) -> list[Callable[..., None]]:
     """Return what a subject is checked for, together, since the whole run is shared.
 
     An option of an algorithm changes its numbers and its states; the rest is the algorithm's.
     """
     shared = [testing.check_resume] if name in ALGORITHMS and "-" in name else SHARED
-    own = [EFFECT.get(name, testing.check_hyperparameters)] if name in ALGORITHMS else []
+    own = _effects(name) if name in ALGORITHMS else []
     # A method with a rate of its own writes its rule down in its own test file.
-    plain = name in ALGORITHMS and type(ALGORITHMS[name]()).server_lr is Algorithm.server_lr
-    own += [testing.check_aggregation] if plain else []
+    own += [testing.check_aggregation] if name in ALGORITHMS and _inherits(name, "server_lr") else []
     own += [testing.check_suggestions] if name in {**TUNERS, **SEARCHES} and name not in NO_SPACE else []
     return [*shared, *own]
 

@@ -72,9 +72,6 @@ def test_the_default_is_fedex_in_successive_halving(whole):
     assert search.space == tuner.space == build(whole("space=papers"), "space")
     assert tuner.client_names == ("lr", "momentum", "weight_decay", "batch_size", "epochs")
     assert cfg.data._target_.endswith("synthetic_classification") and cfg.model._target_.endswith("Linear")
-    for option in set(options("search")) - {"none"}:
-        cfg = whole(f"search={option}")
-        assert build(cfg, "search", space=build(cfg, "space")).rounds <= cfg.trainer.max_epochs
 
 
 @pytest.mark.parametrize("option", ["halving", "random"])
@@ -107,10 +104,18 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
     if option == "data=table":
         cfg.model.features = 1  # as many as the table has columns
     build(cfg, "data"), build(cfg, "model")
-    fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
-    parts = [fed, *searching(cfg), *callbacks(cfg, fed, tmp_path)]
+    fed, found = build(cfg, "fed", algorithm=build(cfg, "algorithm")), searching(cfg)
+    assert max((part.rounds for part in found if isinstance(part, Search)), default=1) <= cfg.trainer.max_epochs
+    parts = [fed, *found, *callbacks(cfg, fed, tmp_path)]
     trainer = build(cfg, "trainer", callbacks=parts, logger=loggers(cfg))
     assert [part for part in trainer.callbacks if isinstance(part, FederatedLoop)] == [fed]
+    if (group := option.partition("=")[0]) in ("search", "tuner"):  # who searches brings a space
+        assert (cfg.space is not None) == (cfg[group] is not None and "space" in cfg[group])
+        if cfg.space is not None:
+            assert [part.space == build(cfg, "space") for part in found] == [True]
+            cfg.space = None
+            with pytest.raises(ValueError, match="needs a space, got none"):
+                searching(cfg)
 
 
 def test_the_papers_space_is_that_of_the_papers(composed):
@@ -197,19 +202,6 @@ def test_a_folder_of_the_users_adds_options(composed, tmp_path: Path):
 def test_errors_name_the_section(composed, section: str, override: str, message: str):
     with pytest.raises(ValueError, match=message):
         build(composed("space=papers", override), section)
-
-
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("tuner=", "search="))])
-def test_who_searches_brings_a_space(composed, option: str):
-    skip_without_extra(option)
-    cfg = composed(option)
-    section = cfg[option.partition("=")[0]]
-    assert (cfg.space is not None) == (section is not None and "space" in section)
-    if cfg.space is not None:
-        assert [part.space == build(cfg, "space") for part in searching(cfg)] == [True]
-        cfg.space = None
-        with pytest.raises(ValueError, match="needs a space, got none"):
-            searching(cfg)
 
 
 def test_an_extra_that_is_missing_is_named(composed, monkeypatch: pytest.MonkeyPatch):
