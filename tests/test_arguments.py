@@ -98,11 +98,6 @@ def test_a_wrong_argument_is_named(made: Callable[..., Any], tmp_path: Path) -> 
         (lambda: Dirichlet(4, 5e-324), ValueError, r"`alpha` must be in \[1e-09, 1000000000\], got 5e-324"),
         (lambda: data.FederatedData("abcdefgh", Iid(2)), TypeError, "`dataset` must be a map-style .*got str"),
         (lambda: data.FederatedData(toy_tensors(9), pd.DataFrame()), TypeError, "`partition` says who owns which"),
-        (
-            lambda: data.synthetic_images(size=1000),
-            ValueError,
-            r"3,000,000,000 for clients=50 of examples=60 of 1,000,0",
-        ),
         (lambda: FederatedLoop(clients=0), TypeError, "`clients` must be a Participation"),
         (lambda: FederatedLoop(client_memory=1e308), ValueError, "`client_memory` must be in"),
         (lambda: data.Natural(5), TypeError, "`by` must be a text, a function, a sequence, a Tensor, a ndarray or"),

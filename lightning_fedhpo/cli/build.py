@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo import processes
-from lightning_fedhpo.arguments import WrongSettings, check_kinds, whole
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.cli.errors import in_settings
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.resume import check_resumed
@@ -86,15 +87,8 @@ def from_file(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def searching(cfg: DictConfig, wrong: WrongSettings | None = None) -> list[Any]:
-    """Return the search and the tuner, if there are any. Both get the same space. `wrong` keeps errors."""
-    if wrong is not None:
-        return wrong.attempt(_searching, cfg, wrong) or []
-    with WrongSettings() as own:
-        return _searching(cfg, own)
-
-
-def _searching(cfg: DictConfig, wrong: WrongSettings) -> list[Any]:
+def searching(cfg: DictConfig, made: Callable[..., Any] | None = None) -> list[Any]:
+    """Return the search and the tuner, if there are any. Both get the same space. `made` builds them by their names."""
     kinds = [kind for kind in ("search", "tuner") if cfg[kind] is not None]
     takers = [kind for kind in kinds if "space" in cfg[kind]]
     if cfg.space is not None and not takers:
@@ -105,7 +99,8 @@ def _searching(cfg: DictConfig, wrong: WrongSettings) -> list[Any]:
         without = " ".join(f"{kind}=none" for kind in takers)
         raise ValueError(f"the {who} a space, got none: choose one, such as space=papers, or take {without}.")
     space = build(cfg, "space") if takers else None
-    return [wrong.attempt(build, cfg, kind, **({"space": space} if kind in takers else {})) for kind in kinds]
+    made = made or partial(build, cfg)
+    return [made(kind, **({"space": space} if kind in takers else {})) for kind in kinds]
 
 
 def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callback]:
@@ -117,20 +112,9 @@ def callbacks(cfg: DictConfig, fed: FederatedLoop, folder: Path) -> list[Callbac
         on_interrupt = InterruptCheckpoint(fed, checkpoint_folder(cfg, folder))  # checks the folder first
         for name in ("checkpoint", "last_checkpoint"):
             if cfg[name] is not None:
-                _check_checkpoint(cfg, name)
                 made.append(build(cfg, name))
         made.append(on_interrupt)
     return [*made, EvaluationCheck(tested_clients(cfg), "evaluate.clients")]
-
-
-def _check_checkpoint(cfg: DictConfig, name: str) -> None:
-    """Refuse settings that Lightning stumbles over when it saves."""
-    for key in ("filename", "monitor"):
-        value = OmegaConf.select(cfg, f"{name}.{key}")
-        if value is not None and (not isinstance(value, str) or not value):
-            raise TypeError(f"`{name}.{key}` must be a text or null, got {value!r}.")
-    if (rounds := OmegaConf.select(cfg, f"{name}.every_n_epochs")) is not None:
-        whole(f"{name}.every_n_epochs", rounds, low=0)
 
 
 def checkpoint_folder(cfg: DictConfig, folder: Path) -> Path:

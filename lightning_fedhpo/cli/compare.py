@@ -10,12 +10,11 @@ reports, ± is half of the mean's interval by Student's t. The CSV file has the 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
+from lightning_fedhpo.cli.errors import failed, one_line
 from lightning_fedhpo.cli.missing import missing
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.plots.budget_units import UNITS
@@ -74,10 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.csv:
             found.table.to_csv(given.csv)
     except Exception as error:
-        if FULL_ERROR in os.environ:
-            raise
-        print(f"fedhpo-compare: {one_line(error, given.folder)}", *left, sep="\n", file=sys.stderr)
-        return 1
+        return failed("fedhpo-compare", error, "\n".join([one_line(error, given.folder), *left]))
     print(as_latex(found) if given.latex else as_text(found))
     report = report_line(given.folder.absolute(), given.budget, view=view)
     print(*left, report, sep="\n", file=sys.stderr if given.latex else sys.stdout)

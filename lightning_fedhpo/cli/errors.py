@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,14 @@ def readable(error: BaseException) -> bool:
         return True
     *_, raised = traceback.extract_tb(error.__traceback__) or [None]
     return raised is not None and raised.filename.startswith(PACKAGE) and isinstance(error, ARGUMENTS)
+
+
+def failed(command: str, error: Exception, told: str) -> int:
+    """Print why a command has failed, and return its exit code."""
+    if FULL_ERROR in os.environ:
+        raise error
+    print(f"{command}: {told}", file=sys.stderr)
+    return 1
 
 
 def one_line(error: Exception, folder: Path) -> str:

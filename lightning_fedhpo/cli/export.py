@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
+from lightning_fedhpo.cli.errors import failed, one_line
 from lightning_fedhpo.export import write_flower_app
 
 
@@ -24,10 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app = write_flower_app(run, folder)
     except Exception as error:
-        if FULL_ERROR in os.environ:
-            raise
-        print(f"fedhpo-export: {one_line(error, run)}", file=sys.stderr)
-        return 1
+        return failed("fedhpo-export", error, one_line(error, run))
     print("\n".join([f"A Flower app is in {folder}. To simulate it:", f"  {app.command}", *app.notes]))
     if find_spec("flwr") is None:
         print("Flower is not installed here: pip install 'lightning-fedhpo[flower]'.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_fedhpo import seeding
+from lightning_fedhpo.cli.errors import failed
 from lightning_fedhpo.data.hub import read_hub
 from lightning_fedhpo.data.image_files import read_image_files
 from lightning_fedhpo.data.imdb import read_reviews
@@ -123,7 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     if given.csv:
                         table.to_csv(given.csv)
     except (ModuleNotFoundError, OSError, ValueError) as error:
-        print(f"fedhpo-features: {error}", file=sys.stderr)
-        return 1
+        return failed("fedhpo-features", error, str(error))
     print(f"Peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB")
     return 0

@@ -32,7 +32,6 @@ from lightning_fedhpo.cli.errors import in_settings, readable
 from lightning_fedhpo.cli.interrupt_checkpoint import InterruptCheckpoint
 from lightning_fedhpo.cli.report import report_line
 from lightning_fedhpo.cli.resume import (
-    complete,
     finished,
     from_newest,
     how_to_resume,
@@ -40,6 +39,7 @@ from lightning_fedhpo.cli.resume import (
     switch,
     tidy_states,
     value_of,
+    with_recorded_settings,
 )
 from lightning_fedhpo.cli.run_warnings import kept_warnings
 from lightning_fedhpo.files.folders import path_of
@@ -62,13 +62,8 @@ from lightning_fedhpo.tracking.run_files import (
     write_tables,
 )
 
-GROUPS = {"algorithm", "clients", "data", "devices", "executor", "logger", "model", "noise"} | {
-    "search",
-    "space",
-    "trainer",
-    "tuner",
-    "experiment",
-}
+GROUPS = {"algorithm", "clients", "data", "devices", "executor", "experiment", "logger", "model", "noise"}
+GROUPS |= {"search", "space", "trainer", "tuner"}
 PARTS = {"data/partition", "space/client", "space/server"}
 """Groups of a section's parts: an empty list leaves them out."""
 
@@ -122,7 +117,7 @@ def _train(cfg: DictConfig, told: Sequence[str]) -> dict[str, Any]:
         data, model = made("data"), made("model")
         parts = {part: made(part) for part in ("algorithm", "clients", "devices", "noise") if cfg[part] is not None}
         fed = made("fed", **{part: one for part, one in parts.items() if one is not None})
-        callbacks = [fed, *build.searching(cfg, wrong)]
+        callbacks = [fed, *(wrong.attempt(build.searching, cfg, made) or [])]
         clients = wrong.attempt(build.tested_clients, cfg)
         callbacks += [] if fed is None else wrong.attempt(build.callbacks, cfg, fed, folder) or []
         if wrong.errors and None not in (data, fed):  # what a run would find
@@ -185,8 +180,7 @@ def begin(cfg: DictConfig, folder: Path) -> None:
 
 def settings_of(cfg: DictConfig) -> dict[str, Any]:
     """Return a configuration as plain values."""
-    settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    return cast(dict[str, Any], settings)
+    return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
 
 
 def mark_failed(cfg: DictConfig, error: Exception) -> None:
@@ -234,7 +228,7 @@ def plain_from_file(arguments: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run ``fedhpo``. Modules in the folder where it is called can be named in its configuration."""
     try:
-        sys.argv[1:] = plain_from_file(complete(sys.argv[1:]))
+        sys.argv[1:] = plain_from_file(with_recorded_settings(sys.argv[1:]))
     except ValueError as error:
         print(f"fedhpo: {error}", file=sys.stderr)
         sys.exit(1)

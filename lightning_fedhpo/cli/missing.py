@@ -11,18 +11,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ValueType
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.cli.resume import RUN, SWEEP, in_order, lasting, quoted
+from lightning_fedhpo.cli.resume import in_order, lasting, quoted
 from lightning_fedhpo.files.reading import reading
-from lightning_fedhpo.tracking.run_files import FAILED, SUMMARY
+from lightning_fedhpo.tracking.run_files import FAILED, RUN_RECORD, SUMMARY, SWEEP_RECORD
 
 
 def missing(folder: Path) -> list[str]:
     """Return a line for each run below a folder that has no summary, and the commands that go on with sweeps."""
-    runs = {path.parents[1]: _overrides(path) for path in sorted(folder.rglob(str(RUN)))}
+    runs = {path.parents[1]: _overrides(path) for path in sorted(folder.rglob(str(RUN_RECORD)))}
     unfinished = [run for run in runs if not (run / SUMMARY).is_file()]
     lines = [f"  {run.relative_to(folder)}  {' '.join(runs[run])}  {_state(run)}" for run in unfinished]
     commands = []
-    for sweep in [path.parent for path in sorted(folder.rglob(str(SWEEP)))]:
+    for sweep in [path.parent for path in sorted(folder.rglob(str(SWEEP_RECORD)))]:
         begun = [overrides for run, overrides in runs.items() if sweep in run.parents]
         left = [job for job in planned(sweep) if job not in begun]
         lines += [f"  {sweep.relative_to(folder) / '-'}  {' '.join(job)}  not begun" for job in left]
@@ -34,8 +34,8 @@ def missing(folder: Path) -> list[str]:
 
 def planned(sweep: Path) -> list[list[str]]:
     """Return the overrides of all runs of a sweep, in their order; none where only its sweeper knows them."""
-    with reading(sweep / SWEEP):
-        return _planned(OmegaConf.load(sweep / SWEEP).hydra)
+    with reading(sweep / SWEEP_RECORD):
+        return _planned(OmegaConf.load(sweep / SWEEP_RECORD).hydra)
 
 
 def _planned(hydra: Any) -> list[list[str]]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.cli.errors import FULL_ERROR, one_line
+from lightning_fedhpo.cli.errors import failed, one_line
 from lightning_fedhpo.cli.missing import missing
-from lightning_fedhpo.cli.resume import RUN, arguments_of
+from lightning_fedhpo.cli.resume import arguments_of
 from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.plots import RunData, load
 from lightning_fedhpo.plots.sweep_data import is_sweep
@@ -22,6 +20,7 @@ from lightning_fedhpo.plots.sweep_view import SweepView
 from lightning_fedhpo.report.run_report import FILE, write_run_report
 from lightning_fedhpo.report.sweep_report import write_sweep_report
 from lightning_fedhpo.report.wandb_report import publish
+from lightning_fedhpo.tracking.run_files import RUN_RECORD
 from lightning_fedhpo.tracking.run_log import log_report
 
 
@@ -37,8 +36,8 @@ def write_report(
         view: How the methods of a sweep are shown.
     """
     if is_sweep(folder):
-        return write_sweep_report(folder, missing(folder), budget, view)
-    record = folder / RUN
+        return write_sweep_report(folder, missing(folder), budget, view or SweepView())
+    record = folder / RUN_RECORD
     command = None
     if record.is_file():
         with reading(record):
@@ -77,8 +76,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(write_report(folder) if given.wandb is None else publish(folder, given.wandb))
     except Exception as error:
-        if FULL_ERROR in os.environ:
-            raise
-        print(f"fedhpo-report: {one_line(error, folder)}", file=sys.stderr)
-        return 1
+        return failed("fedhpo-report", error, one_line(error, folder))
     return 0

@@ -20,20 +20,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fedhpo.cli.trust import check_trusted
 from lightning_fedhpo.run.checkpoint_file import SUFFIX, fault, newest, sweep_states
-from lightning_fedhpo.tracking.run_files import CONFIG, SUMMARY
+from lightning_fedhpo.tracking.run_files import CONFIG, RUN_RECORD, SUMMARY, SWEEP_RECORD
 
-RUN = Path(".hydra") / "hydra.yaml"
-SWEEP = Path("multirun.yaml")
-"""Where Hydra writes down how a run and a sweep began, below their folders."""
 NOT_OURS = "was not written by a federated run that can go on here"
-_FOLDERS = {"hydra.run.dir": RUN, "hydra.sweep.dir": SWEEP}
+_FOLDERS = {"hydra.run.dir": RUN_RECORD, "hydra.sweep.dir": SWEEP_RECORD}
 _OF_ONE_CALL = {"ckpt_path", "resume", "trust", "hydra.mode", "hydra.output_subdir", *_FOLDERS}
 
 
 # ---------------------------------------------------------------------- before Hydra
 
 
-def complete(arguments: Sequence[str]) -> list[str]:
+def with_recorded_settings(arguments: Sequence[str]) -> list[str]:
     """Return a command's arguments, with the settings of the run or sweep that it goes on with.
 
     What the command says itself is on top. The process moves to the folder where the run began, so that the relative
@@ -43,7 +40,7 @@ def complete(arguments: Sequence[str]) -> list[str]:
     several = not {"-m", "--multirun"}.isdisjoint(arguments)
     overrides = [one for one in arguments if "=" in one and one[0] != "-"]
     given = {key_of(one): one for one in overrides}
-    folder, record = _begun(given, several)
+    folder, record = _folder_and_record(given, several)
     if folder is None or not record.is_file():
         return list(arguments)
     hydra = recorded(record)
@@ -61,7 +58,7 @@ def complete(arguments: Sequence[str]) -> list[str]:
     return [*options, *(own.pop(key_of(one), one) for one in begun if one[0] != "-"), *own.values()]
 
 
-def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
+def _folder_and_record(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
     """Return the folder that a command goes on in, and Hydra's record of how it began."""
     if "ckpt_path" in given and not several:
         checkpoint = _path(given, "ckpt_path")
@@ -72,7 +69,7 @@ def _begun(given: Mapping[str, str], several: bool) -> tuple[Path | None, Path]:
         folder = Path(chosen).absolute() if chosen else None
     else:
         folder = None
-    return folder, (folder or Path()) / (SWEEP if several else RUN)
+    return folder, (folder or Path()) / (SWEEP_RECORD if several else RUN_RECORD)
 
 
 def recorded(record: Path) -> Any:
@@ -95,7 +92,7 @@ def _reason(error: BaseException) -> str:
 
 def run_of(checkpoint: Path) -> Path | None:
     """Return the folder of the run that wrote a checkpoint, if its settings are there."""
-    return next((folder for folder in checkpoint.absolute().parents[:2] if (folder / RUN).is_file()), None)
+    return next((folder for folder in checkpoint.absolute().parents[:2] if (folder / RUN_RECORD).is_file()), None)
 
 
 def key_of(override: str) -> str:
@@ -180,7 +177,7 @@ def check_resumed(config: DictConfig, name: str) -> None:
     if record.is_file():
         there, here = (lasting(one.overrides.task) for one in (recorded(record), hydra))
         if there != here:
-            differ = f"there {_told(there, here)}, here {_told(here, there)}"
+            differ = f"there {_only_in(there, here)}, here {_only_in(here, there)}"
             raise ValueError(
                 f"`resume=true` goes on with the settings that {folder} began with, got others: {differ}. "
                 "Leave them out, or begin in another folder."
@@ -195,7 +192,7 @@ def switch(name: str, value: Any, hint: str = "") -> None:
         raise TypeError(f"`{name}` must be true or false, got {value!r}{hint}.")
 
 
-def _told(overrides: Sequence[str], others: Sequence[str]) -> str:
+def _only_in(overrides: Sequence[str], others: Sequence[str]) -> str:
     return " ".join(one for one in overrides if one not in others) or "nothing"
 
 
@@ -255,16 +252,16 @@ def how_to_resume(folder: Path, root: Path, arguments: Sequence[str] | None = No
         path = newest(folder.glob(f"*{SUFFIX}"), root)
         if path is None:
             return "\nInterrupted before there was anything to resume from."
-        own = [*_unknown(own, run_of(path)), f"ckpt_path={quoted(path)}"]
+        own = [*_not_recorded(own, run_of(path)), f"ckpt_path={quoted(path)}"]
     return f"\nInterrupted. To go on:\n  {shlex.join(['fedhpo', *own])}"
 
 
-def _unknown(arguments: Sequence[str], run: Path | None) -> list[str]:
+def _not_recorded(arguments: Sequence[str], run: Path | None) -> list[str]:
     """Return the arguments that do not stand in a run's own settings."""
     if run is None:
         return list(arguments)
     try:
-        known = [*arguments_of(recorded(run / RUN)), f"hydra.run.dir={quoted(run)}"]
+        known = [*arguments_of(recorded(run / RUN_RECORD)), f"hydra.run.dir={quoted(run)}"]
     except ValueError:
         known = []
     return [one for one in arguments if one not in known]

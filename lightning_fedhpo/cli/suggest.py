@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.cli.errors import FULL_ERROR
+from lightning_fedhpo.cli.errors import failed
 from lightning_fedhpo.searches.optuna_study import ask, check_installed, random_arms
 from lightning_fedhpo.searches.random import RandomSearch
 from lightning_fedhpo.space.search_space import SearchSpace
@@ -90,10 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except json.JSONDecodeError as error:
                 raise ValueError(f"a line must be one JSON object, got {line.rstrip()!r} ({error}).") from error
     except Exception as error:
-        if FULL_ERROR in os.environ:
-            raise
-        print(f"fedhpo-suggest: {error}", file=sys.stderr)
-        return 1
+        return failed("fedhpo-suggest", error, str(error))
     return 0
 
 

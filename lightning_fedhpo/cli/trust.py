@@ -27,7 +27,7 @@ def check_trusted(folder: Path, began: str, arguments: Sequence[str]) -> None:
     if began == os.getcwd():
         return
     options = [one for one in arguments if one[:1] == "-"]
-    named = sorted({*_named(arguments), *_offered(options)})
+    named = sorted({*_targets_in_overrides(arguments), *_targets_in_files(options)})
     lines = [f"builds {name}" for name in named if not is_ours(name)]
     lines = lines or [f"builds nothing outside {', '.join(OURS)}"]
     lines += [f"imports modules from {began}"] if Path(began).is_dir() else []
@@ -58,7 +58,7 @@ def is_ours(name: str) -> bool:
     return package == OURS[0] or (package in OURS and isinstance(found, type))
 
 
-def _named(overrides: Sequence[str]) -> Iterator[str]:
+def _targets_in_overrides(overrides: Sequence[str]) -> Iterator[str]:
     """Return the targets in overrides, with all values of those that a sweep varies."""
     for text in overrides:
         try:
@@ -66,25 +66,25 @@ def _named(overrides: Sequence[str]) -> Iterator[str]:
             values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
         except HydraException:
             values = []
-        yield from _targets({text.lstrip("+~").partition("=")[0]: values})
+        yield from _targets_in({text.lstrip("+~").partition("=")[0]: values})
 
 
-def _offered(options: Sequence[str]) -> Iterator[str]:
+def _targets_in_files(options: Sequence[str]) -> Iterator[str]:
     """Return the targets in the files of folders with options."""
     for option in options:
         for file in sorted(Path(option.partition("=")[2]).rglob("*.y*ml")):
             try:
-                yield from _targets(OmegaConf.to_container(OmegaConf.load(file), resolve=False))
+                yield from _targets_in(OmegaConf.to_container(OmegaConf.load(file), resolve=False))
             except Exception:  # any that a stranger's file raises: nobody knows what it names
                 yield str(file)
 
 
-def _targets(value: Any, key: str = "") -> Iterator[str]:
+def _targets_in(value: Any, key: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _targets(item, str(name))
+            yield from _targets_in(item, str(name))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _targets(item, key)
+            yield from _targets_in(item, key)
     elif key.rpartition(".")[2] == "_target_":
         yield str(value)

@@ -44,13 +44,9 @@ def check_map_style(dataset: object) -> Dataset[Any]:
         raise TypeError(f"a federation needs a map-style data set, got {kind}. Read it into a list or tensors first.")
     if isinstance(dataset, DataLoader):
         raise TypeError("a federation is made of a data set, got a DataLoader: pass `loader.dataset`.")
-    if getattr(getattr(dataset, "dtype", None), "names", None):
-        way_out = "{name: array[name] for name in array.dtype.names}"
-        raise TypeError(f"an array with named fields is no data set by itself: pass {way_out}.")
     if hasattr(dataset, "groups") and hasattr(dataset, "ngroups"):  # pandas' groupby
         raise TypeError("a grouped table is no data set: pass the table itself, and Natural(column) for its groups.")
-    listed = not isinstance(dataset, str | bytes) and length(dataset) >= 0 and hasattr(dataset, "__getitem__")
-    if isinstance(dataset, Mapping) or not listed:
+    if isinstance(dataset, str | bytes | Mapping) or length(dataset) < 0 or not hasattr(dataset, "__getitem__"):
         files = "; table, leaf and image_folders of lightning_fedhpo.data read files"
         way_out = files if isinstance(dataset, str | PathLike) else ""
         raise TypeError(f"`dataset` must be {KINDS}; got {type(dataset).__name__}{way_out}.")

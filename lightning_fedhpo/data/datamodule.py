@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from lightning import LightningDataModule
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from lightning_fedhpo.data.columns import check_map_style
 from lightning_fedhpo.data.proxy import overrides
 from lightning_fedhpo.data.splits import Source
 from lightning_fedhpo.types import SPLITS
-
-BATCH_SIZE = 32
-"""The local batch size where nobody sets one."""
-
-
-class TrainAndTest(LightningDataModule):
-    """A training part and perhaps an official test part: a federation cuts validation from the training part only."""
-
-    def __init__(self, train: Dataset[Any], test: Dataset[Any] | None = None) -> None:
-        super().__init__()
-        self._train, self._test = train, test
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Return the training part."""
-        return DataLoader(self._train, BATCH_SIZE)
-
-    def test_dataloader(self) -> DataLoader[Any] | list[DataLoader[Any]]:
-        """Return the test part; an empty list if there is none."""
-        return [] if self._test is None else DataLoader(self._test, BATCH_SIZE)
 
 
 def open_datamodule(module: LightningDataModule) -> dict[str, Source]:
@@ -55,8 +34,7 @@ def open_datamodule(module: LightningDataModule) -> dict[str, Source]:
 def source_of(loader: object, where: str) -> Source:
     """Return a loader's data set and batching, or raise for a loader that a federation would not do justice."""
     if not isinstance(loader, DataLoader):
-        several = len(loader) if isinstance(loader, (list, tuple, dict)) else None
-        found = f"{several} loaders" if several else type(loader).__name__
+        found = f"{len(loader)} loaders" if isinstance(loader, list | tuple | dict) else type(loader).__name__
         raise TypeError(f"{where} must return one torch DataLoader, got {found}: join data sets with ConcatDataset.")
     dataset = check_map_style(loader.dataset)
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:

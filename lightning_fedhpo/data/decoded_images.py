@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,10 +85,10 @@ class DecodedImages(Dataset[Any]):
         self,
         encoded: Encoded,
         targets: Sequence[int] | NDArray[Any],
-        owners: Sequence[str] | NDArray[Any] | None = None,
-        channels: int = 3,
-        size: int | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        owners: Sequence[str] | None,
+        channels: int,
+        size: int | None,
+        transform: Callable[[Any], Any] | None,
     ) -> None:
         self.targets = np.asarray(targets)
         if owners is not None:
@@ -113,10 +113,21 @@ class DecodedImages(Dataset[Any]):
         return x, label
 
 
-def check_images(channels: int, size: int | None) -> None:
-    """Raise unless images can be made so."""
+Part = tuple[Encoded, Sequence[int] | NDArray[Any], Sequence[str] | None]
+"""Images, the numbers of their classes, and their owners if they have some."""
+
+
+def decoded(
+    parts: Mapping[str, Part], channels: int, size: int | None, transform: Callable[[Any], Any] | None
+) -> dict[str, DecodedImages]:
+    """Return the examples of each split."""
+    return {split: DecodedImages(*part, channels, size, transform) for split, part in parts.items()}
+
+
+def check_images(channels: int, size: int | None, largest: int = 10**4) -> None:
+    """Raise unless images can have these channels and this size."""
     if size is not None:
-        whole("size", size, high=10**4)
+        whole("size", size, high=largest)
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 3, or 1 for grey images, got {shown(channels)}.")
 

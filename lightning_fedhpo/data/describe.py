@@ -6,11 +6,12 @@ share of a client's labels that would have to change to make it like the rest. I
 
 from __future__ import annotations
 
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_fedhpo.data.grouping import Floats, Ints, dense
+from lightning_fedhpo.data.grouping import Floats, Ints, dense, evenly_spaced
 from lightning_fedhpo.types import SPLITS
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ MOST_LABELS = 100
 
 def describe(data: FederatedData) -> None:
     """Print a federation's clients."""
-    lines = [f"{data.clients} clients by {_shortened(repr(data.partition))}", *_size_lines(data), *_label_lines(data)]
-    print("\n".join(lines))
+    partition = shorten(repr(data.partition), 100, placeholder="…")
+    print("\n".join([f"{data.clients} clients by {partition}", *_size_lines(data), *_label_lines(data)]))
 
 
 def _size_lines(data: FederatedData) -> list[str]:
@@ -82,11 +83,6 @@ def skew(owners: Ints, labels: Ints, clients: int) -> tuple[Floats, Ints]:
     return np.bincount(owner, excess, minlength=clients).astype(np.float64), np.bincount(owner, minlength=clients)
 
 
-def _shortened(text: str, width: int = 100) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
 def client_table(data: FederatedData, read: bool = True) -> dict[str, list[int | None]]:
     """Return columns with a row for each client, or for some of many: its examples of each split and of each label.
 
@@ -94,19 +90,14 @@ def client_table(data: FederatedData, read: bool = True) -> dict[str, list[int |
     """
     sizes = {split: data.sizes(split) for split in SPLITS}
     by_size = np.argsort(-sizes["train"], kind="stable")
-    listed = by_size[_evenly(len(by_size), LISTED)]
+    listed = by_size[evenly_spaced(len(by_size), LISTED)]
     table: dict[str, list[int | None]] = {"client": listed.tolist()}
     table |= {split: column[listed].tolist() for split, column in sizes.items()}
     found = labels_of(data) if read or data.labels_at_hand() else None
     if found is not None:
         owners, labels, names = found
-        shown = set(_evenly(len(listed), LABELLED).tolist())
+        shown = set(evenly_spaced(len(listed), LABELLED).tolist())
         for number, name in enumerate(names[:MOST_LABELS]):
             counts = np.bincount(owners[labels == number], minlength=data.clients)[listed].tolist()
             table[f"label/{name}"] = [count if place in shown else None for place, count in enumerate(counts)]
     return table
-
-
-def _evenly(count: int, most: int) -> Ints:
-    """Return at most so many places of a list, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import DecodedImages, Encoded, Files, check_images, image_files, numbered
+from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files, numbered
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table, texts_of
 from lightning_fedhpo.data.image_files import readable
@@ -23,7 +23,6 @@ from lightning_fedhpo.data.partition import Partition
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 OFFICE_HOME = ("Art", "Clipart", "Product", "Real World")
 DOMAIN_NET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
-Transform = Callable[[Any], Any] | None
 
 
 def pacs(
@@ -49,7 +48,7 @@ def pacs(
     check_kinds(pacs, locals())
     check_images(channels, size)
     parts = _on_hub("flwrlabs/pacs", ["train"]) if path is None else _in_folders("PACS", Path(path), PACS)
-    return _federation(parts, partition, (channels, size, transform), more)
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
 def office_home(
@@ -72,7 +71,7 @@ def office_home(
         parts = _on_hub("flwrlabs/office-home", ["train"])
     else:
         parts = _in_folders("Office-Home", Path(path), OFFICE_HOME)
-    return _federation(parts, partition, (channels, size, transform), more)
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
 def domain_net(
@@ -98,17 +97,7 @@ def domain_net(
         parts = _in_lists(Path(path), DOMAIN_NET)
     else:
         parts = _in_folders("DomainNet", Path(path), DOMAIN_NET)
-    return _federation(parts, partition, (channels, size, transform), more)
-
-
-Part = tuple[Encoded, Sequence[int], Sequence[str]]
-"""Images, the numbers of their classes, and their domains."""
-
-
-def _federation(
-    parts: dict[str, Part], partition: Partition | None, how: tuple[int, int | None, Transform], more: dict[str, Any]
-) -> FederatedData:
-    return FederatedData({name: DecodedImages(*part, *how) for name, part in parts.items()}, partition, **more)
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
 def _on_hub(name: str, splits: Sequence[str]) -> dict[str, Part]:
@@ -158,7 +147,7 @@ def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
 def _part(found: Sequence[tuple[Path, str]]) -> Part:
     names = [file.parent.name for file, _ in found]
     numbers = numbered(names, sorted(set(names)))
-    return Files([file for file, _ in found]), numbers, [domain for _, domain in found]  # type: ignore[return-value]  # an array is a sequence
+    return Files([file for file, _ in found]), numbers, [domain for _, domain in found]
 
 
 def _plain(name: str) -> str:

@@ -13,10 +13,11 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
+from lightning_fedhpo import _lightning as private
 from lightning_fedhpo import arguments, seeding
 from lightning_fedhpo.data import describe as description
 from lightning_fedhpo.data.columns import CLIENT, Columns, stored
-from lightning_fedhpo.data.datamodule import BATCH_SIZE, open_datamodule
+from lightning_fedhpo.data.datamodule import open_datamodule
 from lightning_fedhpo.data.examples import Examples
 from lightning_fedhpo.data.fingerprint import fingerprint
 from lightning_fedhpo.data.grouping import Ints
@@ -27,13 +28,13 @@ from lightning_fedhpo.data.sources import Reader
 from lightning_fedhpo.data.splits import ORDERS, Federation, Source, Split, build, one_client
 from lightning_fedhpo.types import SPLITS
 
-WHOSE = (
+PARTITION_RULE = (
     "`partition` says who owns which example: Iid(clients), Dirichlet(clients, alpha), Shards(clients, "
     "classes_per_client), Quantity(clients, alpha) or Natural(by), got {}; none is needed for data that come client by "
     "client, such as a dict of data sets, or that have a column `client`."
 )
-EVAL_BATCH_SIZE = 512
-"""The batch size of validation and test where nobody sets one."""
+BATCH_SIZE, EVAL_BATCH_SIZE = 32, 512
+"""The batch sizes of local training, and of validation and test, where nobody sets them."""
 
 
 class FederatedData(DataModuleProxy):
@@ -100,10 +101,10 @@ class FederatedData(DataModuleProxy):
         server_fraction: float = 0.0,
     ) -> None:
         super().__init__()
-        alone = partition is None
+        owned = partition is None
         partition = Natural(CLIENT) if partition is None else partition
         if not isinstance(partition, Partition) or isinstance(partition, type | Sized):  # a table has `assign`, too
-            raise TypeError(WHOSE.format(arguments.shown(partition)))
+            raise TypeError(PARTITION_RULE.format(arguments.shown(partition)))
         if isinstance(dataset, FederatedData):
             raise TypeError("`dataset` is a FederatedData already: pass the data set or data module it was made of.")
         given = {name: value for name, value in locals().items() if name not in ("dataset", "partition")}
@@ -117,7 +118,7 @@ class FederatedData(DataModuleProxy):
         self.server_fraction = arguments.number("server_fraction", server_fraction, low=0, below=1)
         self._batch_size, self._eval_batch_size = batch_size, eval_batch_size
         self._collate_fn, self._targets, self._split_by = collate_fn, targets, split
-        named = (None if alone else getattr(partition, "by", None), split)
+        named = (None if owned else getattr(partition, "by", None), split)
         others = [by for by in named if isinstance(by, str) and by not in ORDERS]
         self._reader = Reader(targets, features, others, formats=collate_fn is None, seed=self.seed)
         self._federation: Federation | None = None
@@ -127,9 +128,9 @@ class FederatedData(DataModuleProxy):
                 raise TypeError("`features` are columns of a DataFrame, got a LightningDataModule: leave them out.")
             self._stand_in_for(dataset)
         else:
-            sources = self._reader.sources(dataset, alone)
-            if alone and stored(sources["train"], [CLIENT]) is None:
-                raise TypeError(WHOSE.format("None"))
+            sources = self._reader.sources(dataset, owned)
+            if owned and stored(sources["train"], [CLIENT]) is None:
+                raise TypeError(PARTITION_RULE.format("None"))
             self._share_out({name: Source(one) for name, one in sources.items()})
 
     @property
@@ -195,9 +196,9 @@ class FederatedData(DataModuleProxy):
         self._split(split)
         return self._built().parts[split].labels
 
-    def labels_at_hand(self, split: str = "train") -> bool:
-        """Whether labels are there without a look at every example, which can take minutes."""
-        return self._built().parts[split].labels_at_hand
+    def labels_at_hand(self) -> bool:
+        """Whether training labels are there without a look at every example, which can take minutes."""
+        return self._built().parts["train"].labels_at_hand
 
     def pooled(self, split: str) -> Split | None:
         """Return all clients' examples of a split as one owner's, None where there are none."""
@@ -227,7 +228,7 @@ class FederatedData(DataModuleProxy):
         """Share out the examples, at the first call."""
         if self._module is not None and self._federation is None:
             self._share_out(open_datamodule(self._module))
-            self._adopt_hyperparameters()  # again: it may have saved some in its `setup`
+            private.share_hyperparameters(self._module, self)  # again: it may have saved some in its `setup`
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return a loader of all clients' training examples, shuffled."""
@@ -257,8 +258,9 @@ class FederatedData(DataModuleProxy):
     def _share_out(self, sources: Mapping[str, Source]) -> None:
         if (collate := self._collate_fn) is not None:
             sources = {name: replace(source, collate_fn=collate) for name, source in sources.items()}
-        how = (self.partition, self.fractions, self.seed, self._targets, self.server_fraction, self._split_by)
-        self._federation = build(sources, *how)
+        self._federation = build(
+            sources, self.partition, self.fractions, self.seed, self._targets, self.server_fraction, self._split_by
+        )
 
     def _built(self) -> Federation:
         if self._federation is None:
@@ -268,10 +270,10 @@ class FederatedData(DataModuleProxy):
         return self._federation  # type: ignore[return-value]  # set up just now at the latest
 
     def _split(self, split: str) -> Split:
-        federation = self._federation or self._built()
-        if split not in federation.splits:
+        splits = self._built().splits
+        if split not in splits:
             raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
-        return federation.splits[split]
+        return splits[split]
 
     def _pooled(self, split: str) -> DataLoader[Any] | list[DataLoader[Any]]:
         pool = self._split(split)

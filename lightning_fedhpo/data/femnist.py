@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.data.columns import CLIENT
-from lightning_fedhpo.data.federation import FederatedData, check_seed
+from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import image_columns, images_of, load_table, texts_of
 from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.leaf import read_leaf
@@ -53,7 +53,6 @@ def femnist(
         more: Further arguments of `FederatedData`: `fractions`, `batch_size`, `eval_batch_size`, `server_fraction`.
     """
     check_kinds(femnist, locals())  # before the file is read, which takes a while
-    check_seed(seed)
     whole("min_size", min_size)
     if path is not None and os.path.isdir(path):
         parts = {name: _of_leaf(held, Path(path)) for name, held in read_leaf(path, None, None).items()}

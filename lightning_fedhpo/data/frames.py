@@ -35,7 +35,7 @@ class FrameRows(TensorDataset):
 
 def is_frame(data: object) -> TypeGuard[Frame]:
     """Say whether this is a DataFrame, of pandas, or of polars and pyarrow, which become one."""
-    return hasattr(data, "iloc") and hasattr(data, "columns") or _converts(data)
+    return hasattr(data, "iloc") and hasattr(data, "columns") or _has_to_pandas(data)
 
 
 def rows_of(
@@ -50,7 +50,7 @@ def rows_of(
         others: Further columns that say who owns a row, or which part it belongs to.
         first: The rows of the first table of several, whose label and features the others have, in any order.
     """
-    frame: Frame = data.to_pandas() if _converts(data) else data
+    frame: Frame = data.to_pandas() if _has_to_pandas(data) else data
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         double = list(dict.fromkeys(name for name in names if names.count(name) > 1))
@@ -88,7 +88,7 @@ def rows_of(
     return FrameRows(x, y, frame, used, label)
 
 
-def _converts(data: object) -> bool:
+def _has_to_pandas(data: object) -> bool:
     return type(data).__module__.partition(".")[0] in ("polars", "pyarrow") and hasattr(data, "to_pandas")
 
 

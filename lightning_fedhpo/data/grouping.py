@@ -81,6 +81,15 @@ def even(total: int, groups: int) -> NDArray[np.int64]:
     return np.diff(np.arange(groups + 1, dtype=np.int64) * total // groups)
 
 
+def evenly_spaced(count: int, most: int) -> Ints:
+    """Return at most so many places of a list, the first and the last among them.
+
+    >>> evenly_spaced(9, 3).tolist(), evenly_spaced(2, 3).tolist()
+    ([0, 4, 8], [0, 1])
+    """
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
 def shuffled_owners(rng: np.random.Generator, counts: NDArray[np.int64]) -> Ints:
     """Return owners in random order, client i occurring ``counts[i]`` times."""
     owners: Ints = np.repeat(np.arange(len(counts), dtype=index_type(len(counts))), counts)

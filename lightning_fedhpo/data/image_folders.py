@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import DecodedImages, Files, check_images, image_files, numbered
+from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files, numbered
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.image_files import EXTENSIONS
 from lightning_fedhpo.data.partition import Partition
@@ -51,19 +51,10 @@ def image_folders(
         what = f"images below {levels} levels of folders" if depths else "no image"
         raise (ValueError if depths else FileNotFoundError)(f"{rule}; {path} has {what}.")
     classes = sorted({file.parent.name for files in found.values() for file in files})
-    return FederatedData(
-        {
-            split: DecodedImages(
-                Files(files),
-                numbered([file.parent.name for file in files], classes),
-                [file.parent.parent.name for file in files] if depths == {3} else None,
-                channels,
-                size,
-                transform,
-            )
-            for split, files in found.items()
-            if files
-        },
-        partition,
-        **more,
-    )
+    parts: dict[str, Part] = {}
+    for split, files in found.items():
+        if files:
+            labels = numbered([file.parent.name for file in files], classes)
+            clients = [file.parent.parent.name for file in files] if depths == {3} else None
+            parts[split] = Files(files), labels, clients
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)

@@ -14,18 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import (
-    DecodedImages,
-    Encoded,
-    Files,
-    Packed,
-    check_images,
-    image_files,
-    numbered,
-)
+from lightning_fedhpo.data.decoded_images import Files, Packed, Part, check_images, decoded, image_files, numbered
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table
 from lightning_fedhpo.data.image_files import npz_arrays, readable
@@ -34,7 +25,6 @@ from lightning_fedhpo.data.partition import Partition
 VALIDATION = ("val", "valid", "validation")
 LISTS = ("val_annotations.txt", "LOC_val_solution.csv")
 """Tiny-ImageNet's and ImageNet's list of the classes of images in one folder."""
-Part = tuple[Encoded, NDArray[np.int64]]
 
 
 def tiny_imagenet(
@@ -62,8 +52,7 @@ def tiny_imagenet(
     check_kinds(tiny_imagenet, locals())
     check_images(channels, size)
     parts = _parts("zh-plus/tiny-imagenet", "valid", path, official_test)
-    sets = {name: DecodedImages(*part, None, channels, size, transform) for name, part in parts.items()}
-    return FederatedData(sets, partition, **more)
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
 def imagenet(
@@ -87,8 +76,7 @@ def imagenet(
     check_kinds(imagenet, locals())
     check_images(channels, size)
     parts = _parts("ILSVRC/imagenet-1k", "validation", path, official_test)
-    sets = {name: DecodedImages(*part, None, channels, size, transform) for name, part in parts.items()}
-    return FederatedData(sets, partition, **more)
+    return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
 def _parts(hub: str, validation: str, path: str | PathLike[str] | None, test: bool) -> dict[str, Part]:
@@ -103,7 +91,7 @@ def _parts(hub: str, validation: str, path: str | PathLike[str] | None, test: bo
 def _of_table(hub: str, split: str) -> Part:
     table = load_table(hub, split)
     image, label = image_columns(table)
-    return TableImages(table, image), np.asarray(table[label][:])
+    return TableImages(table, image), table[label][:], None
 
 
 def _of_arrays(path: Path, split: str) -> Part:
@@ -117,7 +105,7 @@ def _of_arrays(path: Path, split: str) -> Part:
         raise ValueError(
             f"{path} must hold images of bytes, n x height x width (x 3), and a class for each; it has {found}."
         )
-    return packed, labels.astype(np.int64)
+    return packed, labels.astype(np.int64), None
 
 
 def _of_folder(root: Path, test: bool) -> dict[str, Part]:
@@ -140,7 +128,7 @@ def _of_folder(root: Path, test: bool) -> dict[str, Part]:
             rule = f"images of {folder} must be in folders of the classes of train, or listed in {' or '.join(LISTS)}"
             raise ValueError(f"{rule}; it has {f'the class {others[0]!r}' if others else 'none'}.")
     return {
-        split: (Files([file for file, _ in found]), numbered([name for _, name in found], classes))
+        split: (Files([file for file, _ in found]), numbered([name for _, name in found], classes), None)
         for split, found in parts.items()
     }
 

@@ -79,9 +79,8 @@ def imdb(
     for split in splits:
         found = read_reviews(path, split)
         labels = [str(label) for label in found.labels]
-        if not set(labels) <= {"0", "1"}:
-            odd = next(label for label in labels if label not in ("0", "1"))
-            raise ValueError(f"labels of reviews must be 0 or 1, {HUB if path is None else path} has {odd!r}.")
+        if others := set(labels) - {"0", "1"}:
+            raise ValueError(f"labels of reviews must be 0 or 1, {HUB if path is None else path} has {min(others)!r}.")
         y = torch.tensor([int(label) for label in labels])
         sources[split] = TensorDataset(bags(found.texts, features, ngrams), y)
         if found.films is not None:
@@ -129,15 +128,13 @@ def _of_lines(file: Path) -> Reviews:
             texts.append(one["text"])
             labels.append(one["label"])
             films.append(one.get("movie"))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{_rule(number, file)} is {shown(line)}.") from error
-        if not isinstance(texts[-1], str) or not texts[-1].strip():
-            raise ValueError(f"{_rule(number, file)} has no text, {shown(line)}.")
+            empty = not one["text"].strip()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            empty = True
+        if empty:
+            rule = 'each line must be such as {"text": "...", "label": 1}'
+            raise ValueError(f"{rule}: line {number} of {file} is {shown(line)}.")
     return Reviews(texts, labels, films if films and all(isinstance(film, str) for film in films) else None)
-
-
-def _rule(number: int, file: Path) -> str:
-    return f'each line must be such as {{"text": "...", "label": 1}}: line {number} of {file}'
 
 
 def _of_folder(folder: Path, split: str) -> Reviews:

@@ -52,7 +52,7 @@ def class_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: fl
     )
 
 
-def balanced_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float, steps: int = 50) -> Floats:
+def balanced_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha: float) -> Floats:
     """Draw each client's class mixture from Dirichlet(alpha) and fit it to the class totals.
 
     The mixtures alone could ask for more of a class than exists. Scaling rows and columns in turn (iterative
@@ -60,7 +60,7 @@ def balanced_shares(rng: np.random.Generator, totals: Ints, clients: int, alpha:
     """
     mixture = np.maximum(softmax(log_gamma(rng, alpha, (len(totals), clients)), axis=0), 1e-9)
     target = np.maximum(totals, 1e-3)[:, None]  # a class that only the other splits have keeps a finite weight
-    for _ in range(steps):
+    for _ in range(50):
         mixture *= 1.0 / mixture.sum(axis=0)
         mixture *= target / mixture.sum(axis=1, keepdims=True)
     return mixture

@@ -38,12 +38,7 @@ class DataModuleProxy(LightningDataModule):
         for name in TRANSFER_HOOKS:  # on the instance: Lightning asks whether we override them
             if overrides(module, name):
                 setattr(self, name, getattr(module, name))
-        self._adopt_hyperparameters()
-
-    def _adopt_hyperparameters(self) -> None:
-        """Put the data module's hyperparameters where a logger and a checkpoint look for them."""
-        if self._module is not None:
-            private.share_hyperparameters(self._module, self)
+        private.share_hyperparameters(module, self)
 
     if not TYPE_CHECKING:  # a type checker would take any attribute for granted
 

@@ -39,14 +39,14 @@ class Reader:
         self._formats, self._seed = formats, seed
         self._first: FrameRows | None = None  # of the tables
 
-    def sources(self, data: Any, alone: bool) -> dict[str, Dataset[Any]]:
-        """Return a data set for each split; ``alone`` says that no partition was given, so the data have owners."""
-        found = self._read(data, alone)
+    def sources(self, data: Any, owned: bool) -> dict[str, Dataset[Any]]:
+        """Return a data set for each split; ``owned`` says that no partition was given: the data have owners."""
+        found = self._read(data, owned)
         if self._features is not None and self._first is None:
             raise TypeError(f"`features` are columns of a DataFrame, got a {type(data).__name__}: leave them out.")
         return found
 
-    def _read(self, data: Any, alone: bool) -> dict[str, Dataset[Any]]:
+    def _read(self, data: Any, owned: bool) -> dict[str, Dataset[Any]]:
         if hasattr(data, "load_partition") and hasattr(data, "partitioners"):
             return self._of_flower(data)
         if isinstance(data, Mapping) and not is_columns(list(data.values())):
@@ -55,7 +55,7 @@ class Reader:
                 return {SPLIT_NAMES[name]: self.dataset(data[name]) for name in names}
             return self._of_clients(data)
         clients = isinstance(data, list | tuple) and data and not isinstance(data[0], Tensor | np.ndarray)
-        if clients and ((alone and isinstance(data, list)) or all(_is_dataset(one) for one in data)):
+        if clients and ((owned and isinstance(data, list)) or all(_is_dataset(one) for one in data)):
             return self._of_clients(dict(enumerate(data)))
         return {"train": self.dataset(data)}
 

@@ -139,7 +139,7 @@ class Federation:
     parts: Mapping[str, Part]
     names: NDArray[Any] | None
     labels: Mapping[str, Ints]
-    server: Split | None = None
+    server: Split | None
 
 
 def build(
@@ -148,8 +148,8 @@ def build(
     fractions: Sequence[float],
     seed: int,
     targets: By | None,
-    server_fraction: float = 0.0,
-    split: By = "random",
+    server_fraction: float,
+    split: By,
 ) -> Federation:
     """Share out the sources to clients, and cut splits without a source from each client's training examples.
 
@@ -159,7 +159,7 @@ def build(
     if "train" not in sources:
         raise ValueError("a federation needs training data, the training set has no examples.")
     rows: dict[str, Ints] = {}
-    if not (isinstance(split, str) and split in ORDERS):
+    if not isinstance(split, str) or split not in ORDERS:
         rows = _marked(sources, split)
         sources = {
             name: replace(sources["train"], dataset=Subset(sources["train"].dataset, places))  # type: ignore[arg-type]  # an array is a sequence

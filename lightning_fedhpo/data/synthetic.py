@@ -8,7 +8,7 @@ that a single global model can learn something; in the paper's set each client's
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,6 @@ from lightning_fedhpo import seeding
 from lightning_fedhpo.arguments import number, whole
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.partition import Natural
-
-MOST_NUMBERS = 2 * 10**9
-"""Numbers in generated inputs, or in scores of their labels: 16 GB while they are drawn."""
 
 
 def synthetic_alpha_beta(
@@ -60,12 +57,9 @@ def synthetic_alpha_beta(
         >>> len(synthetic_alpha_beta(0.5, 0.5, clients=5, size_spread=0.5))
         5
     """
-    whole("features", features)
-    whole("min_size", min_size)
     number("size_mean", size_mean, 0, 12)
-    number("size_spread", size_spread, 0, 5)
-    examples = min_size + round(math.exp(size_mean + size_spread**2 / 2))
-    _check(clients, examples, classes, min_size, features, alpha=alpha, beta=beta, size_spread=size_spread)
+    amounts = {"alpha": alpha, "beta": beta, "size_spread": size_spread}
+    _check(classes, amounts, clients=clients, features=features, min_size=min_size)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     sizes = min_size + rng.lognormal(size_mean, size_spread, clients).astype(np.int64)
     u, centre = np.sqrt(alpha) * rng.standard_normal(clients), np.sqrt(beta) * rng.standard_normal(clients)
@@ -118,8 +112,7 @@ def synthetic_classification(
         (torch.Size([2, 4]), torch.Size([2]))
     """
     amounts = {"concept": concept, "shift": shift, "noise": noise, "size_spread": size_spread}
-    whole("features", features)
-    _check(clients, examples, classes, min_size, features, **amounts)
+    _check(classes, amounts, clients=clients, examples=examples, features=features, min_size=min_size)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = _owners(rng, clients, examples, min_size, size_spread)
     scale = np.arange(1, features + 1) ** -0.6  # variances fall as j^-1.2, as in the paper
@@ -156,8 +149,7 @@ def synthetic_images(
     have one of 1. Images have `size` x `size` pixels. The rest is as for `synthetic_classification`.
     """
     amounts = {"skew": skew, "style": style, "noise": noise, "size_spread": size_spread}
-    whole("size", size, high=10**4)
-    _check(clients, examples, classes, min_size, size * size, **amounts)
+    _check(classes, amounts, clients=clients, examples=examples, size=size, min_size=min_size)
     rng = seeding.rng(check_seed(seed), seeding.SYNTHETIC)
     owner = _owners(rng, clients, examples, min_size, size_spread)
     taste = skew * rng.standard_normal((clients, classes))
@@ -178,20 +170,17 @@ def synthetic_images(
 
 def _owners(rng: np.random.Generator, clients: int, examples: int, minimum: int, spread: float) -> NDArray[np.int64]:
     """Return an owner per example, sizes being log-normal with the given mean above the minimum."""
+    if examples < minimum:
+        got = f"got {examples} with min_size={minimum}"
+        raise ValueError(f"`examples` is the mean size and must be at least `min_size`, {got}.")
     above = np.exp(spread * rng.standard_normal(clients) - spread**2 / 2)
     sizes = minimum + np.rint((examples - minimum) * above).astype(np.int64)
     return np.repeat(np.arange(clients), sizes)
 
 
-def _check(clients: int, examples: int, classes: int, min_size: int, inputs: int, **amounts: float) -> None:
-    for name, value in (("clients", clients), ("examples", examples), ("min_size", min_size)):
+def _check(classes: int, amounts: Mapping[str, float], **counts: int) -> None:
+    for name, value in counts.items():
         whole(name, value)
     whole("classes", classes, low=2, why="with one there is nothing to tell apart")
     for name, amount in amounts.items():
         number(name, amount, 0, 10 if name in ("size_spread", "style") else 10**6)  # these two are exponents
-    if (numbers := clients * examples * max(inputs, classes)) > MOST_NUMBERS:
-        rule = f"generated data may have {MOST_NUMBERS:,} numbers, got {numbers:,} for {clients=} of {examples=} of"
-        raise ValueError(f"{rule} {inputs:,} inputs and {classes=}: take fewer or smaller ones.")
-    if examples < min_size:
-        got = f"got {examples} with min_size={min_size}"
-        raise ValueError(f"`examples` is the mean size and must be at least `min_size`, {got}.")

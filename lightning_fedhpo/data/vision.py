@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds, shown, whole
-from lightning_fedhpo.data.datamodule import TrainAndTest
+from lightning_fedhpo.arguments import check_kinds
+from lightning_fedhpo.data.decoded_images import check_images
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
@@ -56,7 +56,7 @@ def mnist(
     parts = _read("ylecun/mnist", path, official_test, 28)
     if isinstance(partition, Natural) and isinstance(partition.by, str) and partition.by == "writer":
         _add_writers(parts, path, partition.min_size, seed)
-    return FederatedData(TrainAndTest(**parts), partition, seed=seed, **more)
+    return FederatedData(parts, partition, seed=seed, **more)
 
 
 def fashion_mnist(
@@ -67,8 +67,7 @@ def fashion_mnist(
     Files, arguments and images are as for `mnist`.
     """
     check_kinds(fashion_mnist, locals())
-    parts = _read("zalando-datasets/fashion_mnist", path, official_test, 28)
-    return FederatedData(TrainAndTest(**parts), partition, **more)
+    return FederatedData(_read("zalando-datasets/fashion_mnist", path, official_test, 28), partition, **more)
 
 
 def cifar10(
@@ -91,11 +90,8 @@ def cifar10(
         more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
     """
     check_kinds(cifar10, locals())
-    if channels not in (1, 3):
-        raise ValueError(f"`channels` must be 3, or 1 for grey images, got {shown(channels)}.")
-    whole("size", size, high=32)
-    parts = _read("uoft-cs/cifar10", path, official_test, 32, channels, size)
-    return FederatedData(TrainAndTest(**parts), partition, **more)
+    check_images(channels, size, largest=32)
+    return FederatedData(_read("uoft-cs/cifar10", path, official_test, 32, channels, size), partition, **more)
 
 
 def _read(

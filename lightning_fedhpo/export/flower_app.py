@@ -22,6 +22,7 @@ from lightning_fedhpo.export.flower_task import literal, targets, task
 from lightning_fedhpo.files.folders import make_folder, replacing
 from lightning_fedhpo.files.reading import reading
 from lightning_fedhpo.plots import RunData, load
+from lightning_fedhpo.tracking.run_files import RUN_RECORD
 
 ALGORITHMS = ("FedAvg", "FedProx", "Reptile", "FedOpt")
 """The methods whose server needs nothing but the clients' mean, and whose clients keep nothing."""
@@ -37,7 +38,6 @@ REASONS = {
 }
 PATH = r"(path|file|folder|dir|root)s?=.|=.*[/\\\\.]"
 """What a path looks like in the settings: by its name, or by its separators."""
-RUN = Path(".hydra") / "hydra.yaml"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def write_flower_app(run: Path, folder: Path) -> FlowerApp:
     with reading(run / "config.yaml"):
         settings = _resolved(found)
         algorithm, fed = dict(settings["algorithm"]), settings["fed"]
-        clients = int(_count(found))
+        clients = _count(found)
         best, rounds = found.best, int(settings["trainer"]["max_epochs"])
         name, home = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "app", _home(run)
         data = None if "fingerprint" in settings["data"] else _absolute(dict(settings["data"]), home)
@@ -169,7 +169,7 @@ def _count(found: RunData) -> int:
 
 def _home(run: Path) -> Path:
     """Return the folder in which a run's command was given."""
-    record = run / RUN
+    record = run / RUN_RECORD
     if not record.is_file():
         return Path.cwd()
     with reading(record):

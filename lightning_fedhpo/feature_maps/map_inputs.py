@@ -82,8 +82,10 @@ def mixture(maps: Mapping[str, Map], inputs: Tensor, drawn: NDArray[np.int64]) -
     check_alike(parts)
     found = torch.cat(list(parts.values()))
     if not found.isfinite().all() and inputs.isfinite().all():
-        sick = next(name for name, part in parts.items() if not part.isfinite().all())
-        raise ValueError(f"maps must return numbers: {sick!r} returns nan or infinity for finite inputs. Leave it out.")
+        broken = next(name for name, part in parts.items() if not part.isfinite().all())
+        raise ValueError(
+            f"maps must return numbers: {broken!r} returns nan or infinity for finite inputs. Leave it out."
+        )
     order = np.argsort(np.concatenate(places))
     return found[torch.from_numpy(order).to(inputs.device)]
 

@@ -182,10 +182,8 @@ class Table(Sequence[dict[str, Any]]):
         return {name: column[item] for name, column in self._held.items()}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (dict(zip(self._names, cells, strict=True)) for cells in self._cells())
-
-    def _cells(self) -> Iterator[tuple[Any, ...]]:
-        return zip(*self.to_dict().values(), strict=True)
+        rows = zip(*self.to_dict().values(), strict=True)
+        return (dict(zip(self._names, cells, strict=True)) for cells in rows)
 
     def __eq__(self, other: object) -> bool:
         """Tables are equal if a reader of their files could not tell them apart."""

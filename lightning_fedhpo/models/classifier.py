@@ -145,8 +145,8 @@ def convolution(channels: int, maps: int, padding: int = 2, pool: int = 2) -> li
 def check_image(size: int, smallest: int, **sizes: int) -> None:
     """Raise unless an image of this size survives a model's pooling, and the sizes of layers can be meant."""
     check_sizes(**sizes)
-    what = "`size`, the height and width of the images,"
-    whole(what, size, smallest, 10**4, why="of smaller ones the pooling leaves nothing")
+    why = "of smaller images the pooling leaves nothing"
+    whole("`size`, the height and width of the images,", size, smallest, 10**4, why)
 
 
 def check_widths(name: str, widths: Sequence[int], count: int | None = None) -> list[int]:
@@ -163,4 +163,4 @@ def check_widths(name: str, widths: Sequence[int], count: int | None = None) -> 
 def check_sizes(**sizes: int) -> None:
     """Raise unless the sizes of layers can be meant."""
     for name, size in sizes.items():
-        whole(name, size, high=100 if name == "layers" else 10**6)
+        whole(name, size, high=10**6)

@@ -8,7 +8,7 @@ from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Po
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import arm_text
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
-from lightning_fedhpo.plots.scales import is_wide, view
+from lightning_fedhpo.plots.scales import is_wide, without_outliers
 
 
 def rungs(run: RunData, arm: int | None = None) -> list[Mark]:
@@ -66,7 +66,7 @@ def arms(run: RunData, leaders: int = 3) -> Chart:
         marks.append(Line(rounds[number], scores[number], name, colour, style, width, hover=hover))
     title = f"Score of {len(scores)} arm{'s' if len(scores) > 1 else ''} over rounds"
     every = [score for values in scores.values() for score in values if math.isfinite(score)]
-    shown = view(every, run.mode)
+    shown = without_outliers(every, run.mode)
     note = "Some scores are outside of the picture: they are far worse." if shown else ""
     log = shown is None and is_wide(every)
     return Chart(title, "round", run.score_label, marks, y_log=log, y_range=shown, note=note)

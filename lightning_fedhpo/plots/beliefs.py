@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 from lightning_fedhpo.plots.arm_scores import rungs
 from lightning_fedhpo.plots.chart import GREY, VERMILLION, Chart, Line, Mark, Points, look
@@ -20,7 +19,7 @@ def _columns(run: RunData, arm: int) -> tuple[str, dict[str, str]]:
     found = [match for name in run.history.columns if (match := PROBABILITY.fullmatch(name))]
     if not found:
         raise NoDataError("probabilities are those of FedEx or MultiplicativeWeights, and this run has neither.")
-    owned = {str(row["config"]) for row in run.configs if row["arm"] == arm}
+    owned = run.configs_of(arm)
     return found[0]["tuner"], {match["config"]: match[0] for match in found if match["config"] in owned}
 
 
@@ -32,16 +31,6 @@ def rounds_of(run: RunData, arm: int | None) -> tuple[int, list[int]]:
     if not (rounds := run.column("round", number) if len(run.history) else []):
         raise NoDataError(f"arm {number} has not had a round.")
     return number, rounds
-
-
-def _configs(run: RunData, arm: int) -> dict[str, dict[str, Any]]:
-    """Return an arm's configurations by number, without blanks."""
-    meta = ("arm", "config", "probability")
-    return {
-        str(row["config"]): {name: value for name, value in row.items() if name not in meta and value is not None}
-        for row in run.configs
-        if row["arm"] == arm
-    }
 
 
 @partial(Figure, of_sweep=mean_probabilities)
@@ -59,7 +48,7 @@ def probabilities(run: RunData, arm: int | None = None, leaders: int = 5) -> Cha
     """
     number, rounds = rounds_of(run, arm)
     _, columns = _columns(run, number)
-    configs = _configs(run, number)
+    configs = run.configs_of(number)
     names = varying(configs.values())
     curves = {config: run.column(column, number) for config, column in columns.items()}
     led = sorted(curves, key=lambda config: -math.fsum(curves[config]))[:leaders]
@@ -132,7 +121,7 @@ def most_likely(run: RunData, arm: int | None = None) -> Chart:
     if any("/" in config for config in columns):
         raise NoDataError("a factorized FedEx has a most likely value of each hyperparameter: `trajectory` shows them.")
     values = run.column(f"{tuner}/mle", number)
-    configs = _configs(run, number)
+    configs = run.configs_of(number)
     hover = [config_text(configs.get(str(int(value)), {}), "\n") for value in values]
     marks: list[Mark] = [
         *rungs(run, number),

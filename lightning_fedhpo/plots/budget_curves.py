@@ -42,7 +42,7 @@ def better_when_larger(metric: str) -> bool:
     return bool(doubtful_mode(metric, "min"))
 
 
-def told(runs: Sequence[SweepRun], metric: str) -> tuple[str, str]:
+def metric_texts(runs: Sequence[SweepRun], metric: str) -> tuple[str, str]:
     """Return what a figure is called, and the label of its axis, which says which values are better."""
     name, larger = metric, True if doubtful_mode(metric, "min") else False if doubtful_mode(metric, "max") else None
     if metric in (SCORE, EXACT):
@@ -85,7 +85,7 @@ def error_by_budget(runs: Sequence[SweepRun], metric: str | None = None, budget:
         for place, (label, of_seeds) in enumerate(curves.items())
         for mark in mean_curve(label, of_seeds, *look(place), shown)
     ]
-    name, label = told(runs, metric)
+    name, label = metric_texts(runs, metric)
     of = f"{name} of the best arm so far" if metric in (SCORE, EXACT) else name
     axis = UNITS[shown.unit]
     title = f"{of} against {'the budget spent' if shown.unit == 'rounds' else axis}"

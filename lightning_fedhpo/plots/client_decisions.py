@@ -12,8 +12,6 @@ from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 from lightning_fedhpo.run.result_text import config_text, value_text
 
-_NO_HYPERPARAMETERS = ("arm", "client", "config", "probability", "argmax", "credit")
-
 
 def _per_client(run: RunData, arm: int, figure: str) -> list[list[float]]:
     """Return a row for each client and a column for each round."""
@@ -34,14 +32,10 @@ def client_choices(run: RunData, arm: int | None = None) -> Chart:
     """
     number, _ = rounds_of(run, arm)
     values, chances = (_per_client(run, number, figure) for figure in ("argmax", "probability"))
-    candidates = {
-        row["config"]: {name: value for name, value in row.items() if name not in _NO_HYPERPARAMETERS}
-        for row in run.configs
-        if row["arm"] == number
-    }
+    candidates = {config: config_text(values) for config, values in run.configs_of(number).items()}
     hover = [
         [
-            f"client {client}, round {place}\n{config_text(candidates.get(int(value), {}))}\nprobability {chance:.2f}"
+            f"client {client}, round {place}\n{candidates[str(int(value))]}\nprobability {chance:.2f}"
             for place, (value, chance) in enumerate(zip(*cells, strict=True))
         ]
         for client, cells in enumerate(zip(values, chances, strict=True))

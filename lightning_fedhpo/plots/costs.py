@@ -12,8 +12,6 @@ from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.hover_texts import fate_of
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
 
-_UNITS = {"rounds": "rounds", "client_updates": "client updates", "local_steps": "local steps", "examples": "examples"}
-
 
 @Figure
 def spending(run: RunData) -> Chart:
@@ -27,7 +25,7 @@ def spending(run: RunData) -> Chart:
     rounds = sorted(set(run.history["round"]))
     fates = {arm["index"]: fate_of(run, arm["index"]) for arm in run.arms}
     members = Counter(fates.values())
-    spent = {fate: np.zeros(len(rounds), dtype=int) for fate in sorted(members, key=lambda fate: (fate[0], -fate[1]))}
+    spent = {fate: np.zeros(len(rounds), dtype=int) for fate in sorted(members)}
     first = rounds[0]
     for number, arm in zip(run.history["round"], run.history["arm"], strict=True):
         spent[fates[arm]][number - first] += 1
@@ -40,7 +38,8 @@ def spending(run: RunData) -> Chart:
         hover = [f"{name}\n{int(total)} rounds" for total in counts.cumsum()]
         marks.append(Band(rounds, low.tolist(), high.tolist(), name, look(place)[0], 0.75, hover=hover))
         low = high
-    totals = [f"{run.ledger[key]:,} {unit}" for key, unit in _UNITS.items()]
+    units = ("rounds", "client_updates", "local_steps", "examples")
+    totals = [f"{run.ledger[unit]:,} {unit.replace('_', ' ')}" for unit in units]
     up, down = (run.ledger[f"bytes_{way}"] / 1e6 for way in ("up", "down"))
     note = f"In all: {', '.join(totals)}, {up:,.3g} MB sent by and {down:,.3g} MB to clients."
     return Chart(

@@ -35,11 +35,15 @@ def trajectory_text(row: Mapping[str, Any]) -> str:
     return "\n".join([f"arm {row['arm']}, round {row['round']}", *values])
 
 
-def fate_of(run: RunData, number: int) -> tuple[int, int, str]:
-    """Return what became of an arm: a rank, the round, and words."""
+Fate = tuple[int, int, str]
+"""What became of an arm: two numbers to sort by, the arms that lived longest first, and words."""
+
+
+def fate_of(run: RunData, number: int) -> Fate:
+    """Return what became of an arm."""
     out = run.arms[number]["eliminated_at"]
     if number == run.searched:
         return 0, 0, f"arm {number}, the best"
     if number == run.best_arm:
         return 3, 0, "trained anew with the best configuration"
-    return (1, 0, "lived to the end") if out is None else (2, out, f"eliminated after {out} rounds")
+    return (1, 0, "lived to the end") if out is None else (2, -out, f"eliminated after {out} rounds")

@@ -33,8 +33,9 @@ _CHANCE = 0.05
 
 
 def _hover(trial: Trial) -> str:
-    heads = [trial.name, *([trial.group] if trial.group else []), f"score {value_text(trial.score)}"]
-    return "\n".join([*heads, config_text(trial.values, "\n")])
+    told = "" if trial.best else trial.fate[2]
+    lines = [trial.name, told, f"score {value_text(trial.score)}", config_text(trial.values, "\n")]
+    return "\n".join(filter(None, lines))
 
 
 @Figure
@@ -79,11 +80,6 @@ def parallel_coordinates(run: RunData) -> Chart:
     return Chart(title, "hyperparameter", "value", marks, x_ticks=ticks, y_ticks=ends, note=f"Scores: {told.label}.")
 
 
-def _lived(group: str) -> float:
-    """Return how long the arms of a group lived: the longest first."""
-    return -float(next((word for word in group.split() if word.isdecimal()), math.inf))
-
-
 @Figure
 def hyperparameter_slice(run: RunData, name: str | None = None) -> Chart:
     """One hyperparameter against the score, a point a configuration.
@@ -99,17 +95,17 @@ def hyperparameter_slice(run: RunData, name: str | None = None) -> Chart:
     values = told.values(chosen)
     kinds = {} if is_number(values) else {kind: float(place) for place, kind in enumerate(dict.fromkeys(values))}
     x = [kinds.get(value, value) for value in values]
-    groups = [*sorted({trial.group for trial in told.trials if not trial.best}, key=_lived), None]
+    fates = [*sorted({trial.fate for trial in told.trials if not trial.best}), None]
     marks: list[Mark] = []
-    for place, group in enumerate(groups):
-        own = [number for number, one in enumerate(told.trials) if (None if one.best else one.group) == group]
+    for place, fate in enumerate(fates):
+        own = [number for number, one in enumerate(told.trials) if (None if one.best else one.fate) == fate]
         points = [x[number] for number in own], [told.trials[number].score for number in own]
         hover = [_hover(told.trials[number]) for number in own]
-        if group is None and own:
+        if fate is None and own:
             marks.append(Points(*points, "the one that was found", VERMILLION, "diamond", 9.0, hover))
-        elif group is not None:
+        elif fate is not None:
             colour, marker = COLOURS[1 + place % (len(COLOURS) - 1)], MARKERS[place % len(MARKERS)]
-            marks.append(Points(*points, group, colour, marker, hover=hover))
+            marks.append(Points(*points, fate[2], colour, marker, hover=hover))
     ticks = {place: value_text(kind) for kind, place in kinds.items()}
     return Chart(f"{chosen} against the score", chosen, told.label, marks, x_log=is_wide(values), x_ticks=ticks)
 

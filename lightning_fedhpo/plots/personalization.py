@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from lightning_fedhpo.arms.scores import weighted_mean
+from lightning_fedhpo.data.grouping import evenly_spaced
 from lightning_fedhpo.plots.chart import BLACK, BLUE, GREY, Chart, Line, Mark, Points
 from lightning_fedhpo.plots.figure import Figure
 from lightning_fedhpo.plots.run_data import NoDataError, RunData
@@ -38,7 +37,7 @@ def clients(run: RunData, metric: str | None = None) -> Chart:
             "and this run has neither."
         )
     lower, equal = sum(row[3] < row[2] for row in rows), sum(row[3] == row[2] for row in rows)
-    shown = [rows[place] for place in np.unique(np.linspace(0, len(rows) - 1, min(DRAWN, len(rows))).astype(int))]
+    shown = [rows[place] for place in evenly_spaced(len(rows), DRAWN)]
     before, after = [row[2] for row in shown], [row[3] for row in shown]
     ends = [min(*before, *after), max(*before, *after)]
     hover = [f"client {c}\n{n} examples\n{value_text(b)} before\n{value_text(a)} after" for c, n, b, a in shown]

@@ -23,18 +23,9 @@ def lineage(run: RunData) -> Chart:
     if not len(run.lineage):
         raise NoDataError("a lineage is that of FedPop's arms, and in this run none became a copy of another one.")
     marks: list[Mark] = []
-    members = [arm for arm in run.arms if not arm["index"] == run.best_arm != run.searched]
-    for arm in members:
-        rounds = run.column("round", arm["index"])
-        marks.append(
-            Line(
-                [rounds[0], rounds[-1]],
-                [arm["index"]] * 2,
-                colour=GREY,
-                width=1.0,
-                hover=[arm_text(run, arm["index"])] * 2,
-            )
-        )
+    for arm in run.searched_arms:
+        rounds, hover = run.column("round", arm), [arm_text(run, arm)] * 2
+        marks.append(Line([rounds[0], rounds[-1]], [arm] * 2, colour=GREY, width=1.0, hover=hover))
     hover = []
     for row in run.lineage:
         names = [name for name in row if "/" in name and not name.endswith("/parent")]
@@ -56,8 +47,8 @@ def lineage(run: RunData) -> Chart:
             hover=[trajectory_text(row) for row in run.trajectory],
         ),
     ]
-    title = f"Lineage of {len(members)} arms"
-    ticks = {float(arm["index"]): str(arm["index"]) for arm in members} if len(members) <= 12 else {}
+    title = f"Lineage of {len(run.searched_arms)} arms"
+    ticks = {float(arm): str(arm) for arm in run.searched_arms} if len(run.searched_arms) <= 12 else {}
     return Chart(title, "round", "arm", marks, y_ticks=ticks)
 
 

@@ -17,6 +17,9 @@ from lightning_fedhpo.files.reading import read_json, read_yaml, reading
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
 
+BESIDE = ("arm", "client", "config", "probability", "argmax", "credit")
+"""Columns of the table of configurations beside the hyperparameters."""
+
 
 class NoDataError(ValueError):
     """A run has not what a figure shows."""
@@ -79,6 +82,19 @@ class RunData:
     def searched(self) -> int:
         """The number of the search's best arm; another one than ``best_arm`` where that was trained anew."""
         return int(self.trajectory[-1]["arm"]) if self.trajectory else self.best_arm
+
+    @property
+    def searched_arms(self) -> list[int]:
+        """The numbers of the search's arms: one that was trained anew is not among them."""
+        return [arm["index"] for arm in self.arms if not arm["index"] == self.best_arm != self.searched]
+
+    def configs_of(self, arm: int) -> dict[str, dict[str, Any]]:
+        """Return an arm's configurations by number, without blanks."""
+        return {
+            str(row["config"]): {name: one for name, one in row.items() if name not in BESIDE and one is not None}
+            for row in self.configs
+            if row["arm"] == arm
+        }
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:

@@ -44,12 +44,12 @@ def scaled(values: Sequence[Any]) -> tuple[list[float], str, str]:
     return ((raised - raised.min()) / (spread or 1.0)).tolist(), value_text(low), value_text(high)
 
 
-def view(values: Sequence[float], mode: str) -> tuple[float, float] | None:
+def without_outliers(values: Sequence[float], mode: str) -> tuple[float, float] | None:
     """Return the part of an axis without a few very bad scores; None where there are none.
 
-    >>> view([1.0, 2.0, 1.5, 1.2, 1.0, 1.1, 1.3, 1.0, 1.0, 1.2, 1e9], "min") is None
+    >>> without_outliers([1.0, 2.0, 1.5, 1.2, 1.0, 1.1, 1.3, 1.0, 1.0, 1.2, 1e9], "min") is None
     False
-    >>> view([1.0, 2.0, 3.0], "min") is None
+    >>> without_outliers([1.0, 2.0, 3.0], "min") is None
     True
     """
     finite = np.sort([value for value in values if math.isfinite(value)])

@@ -13,8 +13,8 @@ from lightning_fedhpo.plots.budget_curves import (
     common_metrics,
     curve,
     mean_note,
+    metric_texts,
     no_figure,
-    told,
 )
 from lightning_fedhpo.plots.budget_units import UNITS, amount, is_unit, unit_of
 from lightning_fedhpo.plots.chart import BLACK, MARKERS, Chart, Line, Mark, Points, look
@@ -76,7 +76,7 @@ def tradeoff(runs: Sequence[SweepRun], x: str = "bytes", y: str = "test_error", 
         on = "\non the Pareto front" if label in front else ""
         hover = [f"{name}\n{_text(x, at_x)}\n{_text(y, at_y)}{on}"]
         marks.append(Points([at_x], [at_y], name, colour, marker, 7.0, hover))
-    (x_name, x_label), (y_name, y_label) = (_told(runs, axis) for axis in (x, y))
+    (x_name, x_label), (y_name, y_label) = (_axis_texts(runs, axis) for axis in (x, y))
     note = f"By the end of each run. {mean_note(shown.level)} Small points are seeds."
     return Chart(f"{y_name} against {x_name}", x_label, y_label, marks, note=note)
 
@@ -113,9 +113,9 @@ def _larger(runs: Sequence[SweepRun], axis: str) -> bool:
     return not is_unit(axis) and better_when_larger(axis)
 
 
-def _told(runs: Sequence[SweepRun], axis: str) -> tuple[str, str]:
+def _axis_texts(runs: Sequence[SweepRun], axis: str) -> tuple[str, str]:
     """Return what an axis is called, and its label."""
-    return (UNITS[unit_of(axis)],) * 2 if is_unit(axis) else told(runs, axis)
+    return (UNITS[unit_of(axis)],) * 2 if is_unit(axis) else metric_texts(runs, axis)
 
 
 def _text(axis: str, value: float) -> str:

@@ -12,16 +12,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_fedhpo.plots.hover_texts import varying
-from lightning_fedhpo.plots.run_data import NoDataError, RunData
+from lightning_fedhpo.plots.hover_texts import Fate, fate_of, varying
+from lightning_fedhpo.plots.run_data import BESIDE, NoDataError, RunData
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration and its score."""
+    """A configuration and its score; of an arm also what became of it."""
 
     name: str
-    group: str
+    fate: Fate
     values: dict[str, Any]
     score: float
     best: bool
@@ -48,8 +48,7 @@ class Trials:
 
 def trials_of(run: RunData) -> Trials:
     """Return the configurations of a run that can be compared."""
-    searched = [arm["index"] for arm in run.arms if not (arm["index"] == run.best_arm != run.searched)]
-    found, label = _arms(run, searched) if len(searched) > 1 else _configs(run)
+    found, label = _arms(run) if len(run.searched_arms) > 1 else _configs(run)
     found = [trial for trial in found if math.isfinite(trial.score)]
     names = varying(trial.values for trial in found)
     names = [name for name in names if all(trial.values.get(name) is not None for trial in found)]
@@ -58,8 +57,8 @@ def trials_of(run: RunData) -> Trials:
     return Trials(sorted(found, key=lambda trial: run.sign * trial.score), names, label)
 
 
-def _arms(run: RunData, searched: Sequence[int]) -> tuple[list[Trial], str]:
-    scores = {number: run.column("score", number) for number in searched}
+def _arms(run: RunData) -> tuple[list[Trial], str]:
+    scores = {number: run.column("score", number) for number in run.searched_arms}
     copied = [arm["ancestors"][0][0] for arm in run.arms if arm["ancestors"]]
     rounds = min(*(len(own) for own in scores.values()), *copied)
     if not rounds:
@@ -70,9 +69,7 @@ def _arms(run: RunData, searched: Sequence[int]) -> tuple[list[Trial], str]:
     for number, own in scores.items():
         values = {name: run.column(name, number)[rounds - 1] for name in names}
         score = math.fsum(own[rounds - last : rounds]) / last
-        out = run.arms[number]["eliminated_at"]
-        group = "lived to the end" if out is None else f"eliminated after {out} rounds"
-        found.append(Trial(f"arm {number}", group, values, score, number == run.searched))
+        found.append(Trial(f"arm {number}", fate_of(run, number), values, score, number == run.searched))
     of = f"round {rounds}" if last == 1 else f"rounds {rounds - last + 1} to {rounds}"
     return found, f"{run.monitor}, {of} of each arm"
 
@@ -80,9 +77,7 @@ def _arms(run: RunData, searched: Sequence[int]) -> tuple[list[Trial], str]:
 def _configs(run: RunData) -> tuple[list[Trial], str]:
     if not len(run.jobs) or not len(run.configs):
         raise NoDataError("this run has one arm, and its clients had one configuration: there is nothing to compare.")
-    names = [
-        name for name in run.configs.columns if name in run.jobs.columns and name not in ("arm", "client", "config")
-    ]
+    names = [name for name in run.configs.columns if name in run.jobs.columns and name not in BESIDE]
     table = [run.jobs[name] for name in ("arm", "round", "score_after", *names)]
     jobs = [row for row in zip(*table, strict=True) if row[0] == run.searched and row[2] is not None]
     by_round: dict[int, list[float]] = {}
@@ -93,10 +88,8 @@ def _configs(run: RunData) -> tuple[list[Trial], str]:
     for _, number, score, *values in jobs:
         by_config.setdefault(tuple(values), []).append(score - means[number])
     best = tuple(run.best["client"].get(name) for name in names)
-    found = [
-        Trial(
-            f"{len(told)} jobs", "", dict(zip(names, values, strict=True)), math.fsum(told) / len(told), values == best
-        )
-        for values, told in by_config.items()
-    ]
+    found = []
+    for config, told in by_config.items():
+        named, score = dict(zip(names, config, strict=True)), math.fsum(told) / len(told)
+        found.append(Trial(f"{len(told)} jobs", (0, 0, ""), named, score, config == best))
     return found, f"{run.monitor} of clients, less the round's mean"

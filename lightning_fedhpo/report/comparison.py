@@ -23,7 +23,7 @@ class Tested:
     values: Mapping[str, float]
 
 
-def limit_of(runs: Sequence[SweepRun], budget: float | None = None, unit: str = "rounds") -> float:
+def limit_of(runs: Sequence[SweepRun], budget: float | None, unit: str) -> float:
     """Return the budget at which runs are compared: by default the largest one that all of them have reached."""
     ends = [run.spent_in(unit) for run in runs]
     if budget is None:
@@ -35,7 +35,7 @@ def limit_of(runs: Sequence[SweepRun], budget: float | None = None, unit: str = 
     return budget
 
 
-def tests_at(runs: Sequence[SweepRun], budget: float | None = None, unit: str = "rounds") -> dict[str, list[Tested]]:
+def tests_at(runs: Sequence[SweepRun], budget: float | None, unit: str) -> dict[str, list[Tested]]:
     """Return each run's last test within a budget, by label: that of the arm which was the best by then."""
     limit = limit_of(runs, budget, unit)
     found: dict[str, list[Tested]] = {}

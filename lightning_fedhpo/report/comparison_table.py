@@ -12,15 +12,7 @@ from lightning_fedhpo.plots.budget_units import amount
 from lightning_fedhpo.plots.student_t import holm, interval, percent
 from lightning_fedhpo.plots.sweep_data import SweepRun
 from lightning_fedhpo.plots.sweep_view import SweepView
-from lightning_fedhpo.report.comparison import (
-    Tested,
-    difference,
-    limit_of,
-    metrics_of,
-    tests_at,
-    unpaired,
-    values_of,
-)
+from lightning_fedhpo.report.comparison import Tested, difference, limit_of, metrics_of, tests_at, unpaired, values_of
 
 HALF, DEVIATION, P, HOLM = " ±", " std", " p", " p (Holm)"
 """What follows a figure's name in the columns that belong to it. The last one is shown, the others stand in files."""
@@ -49,13 +41,13 @@ def means(
     table = Table()
     for label, tested in tests.items():
         row: Row = {"run": label, "seeds": len(tested), view.unit: _span([one.spent for one in tested])}
-        for name in _asked(tests, metrics):
+        for name in _chosen_metrics(tests, metrics):
             values = values_of(tested, name)
             mean, half = interval(values, view.level) if values else (None, math.nan)
             row |= {name: mean, name + HALF: None if math.isnan(half) else half}
             row[name + DEVIATION] = statistics.stdev(values) if len(values) > 1 else None
         table.append(row)
-    notes = [_when(runs, budget, view)]
+    notes = [_budget_note(runs, budget, view)]
     if any(len(tested) > 1 for tested in tests.values()):
         notes.append(f"±: half of the {percent(view.level)} interval of the mean over seeds (Student's t).")
     return Comparison(table, notes)
@@ -79,7 +71,7 @@ def differences(
         for label, tested in tests.items()
         if label != base
     }
-    for name in _asked(tests, metrics):
+    for name in _chosen_metrics(tests, metrics):
         gaps = [difference(tests[label], tests[base], name, view.level) for label in rows]
         p_values = [math.nan if gap is None else gap.p for gap in gaps]
         for row, gap, p, corrected in zip(rows.values(), gaps, p_values, holm(p_values), strict=True):
@@ -94,7 +86,7 @@ def differences(
     correction = f", after Holm's correction for the {len(rows)} comparisons of each figure"
     notes = [
         f"Differences from {base}, paired by seed: positive means larger than its figure.",
-        _when(runs, budget, view),
+        _budget_note(runs, budget, view),
         f"±: half of the {percent(view.level)} interval of the mean difference (Student's t).",
         f"p: of the paired t-test{correction * (len(rows) > 1)}.",
     ]
@@ -103,7 +95,7 @@ def differences(
     return Comparison(table, notes)
 
 
-def _asked(tests: Mapping[str, Sequence[Tested]], metrics: Sequence[str]) -> Sequence[str]:
+def _chosen_metrics(tests: Mapping[str, Sequence[Tested]], metrics: Sequence[str]) -> Sequence[str]:
     known = metrics_of(tests)
     if unknown := [name for name in metrics if name not in known]:
         raise ValueError(f"no run was tested for {', '.join(unknown)}: there are {', '.join(known)}.")
@@ -115,7 +107,7 @@ def _span(spent: Sequence[float]) -> int | str:
     return low if low == high else f"{low}-{high}"
 
 
-def _when(runs: Sequence[SweepRun], budget: float | None, view: SweepView) -> str:
+def _budget_note(runs: Sequence[SweepRun], budget: float | None, view: SweepView) -> str:
     """Return at which budget runs are compared."""
     limit, least = limit_of(runs, budget, view.unit), min(run.spent_in(view.unit) for run in runs)
     which = ", the most that all runs have spent" if limit == least else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_fedhpo.data.grouping import evenly_spaced
 from lightning_fedhpo.plots.chart import GREY, Band, Bars, Cells, Chart, Line, Mark, Numbers, Points, Rules, Ticks
 
 CURVE, PIECE, POINTS = 800, 60, 3000
@@ -92,11 +93,6 @@ def _extremes(curve: Any, piece: Any, most: int) -> Any:
     return [*first, *inner, piece[-1]]
 
 
-def _evenly(count: int, most: int) -> list[int]:
-    places = range(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
-    return [int(place) for place in places]
-
-
 def _traces(mark: Mark) -> list[Trace]:
     match mark:
         case Line():
@@ -105,14 +101,14 @@ def _traces(mark: Mark) -> list[Trace]:
             mode = "lines" if len(kept) > 1 else "markers"  # of a single round
             return [_scatter(mark, kept, mark.y) | {"mode": mode, "line": line, "marker": {"color": mark.colour}}]
         case Band():  # the upper edge is filled down to the lower one
-            kept = _evenly(len(mark.x), CURVE)
+            kept = evenly_spaced(len(mark.x), CURVE).tolist()
             edge = {"mode": "lines", "line": {"color": mark.colour, "width": 0, **_shape(mark.steps)}}
             low = _scatter(mark, kept, mark.low) | edge | {"showlegend": False, "hoverinfo": "skip"}
             fill = {"fill": "tonexty", "fillcolor": _translucent(mark.colour, mark.opacity)}
             return [low, _scatter(mark, kept, mark.high) | edge | fill]
         case Points():
             marker = {"color": mark.colour, "symbol": _SYMBOLS[mark.marker], "size": mark.size}
-            kept = _evenly(len(mark.x), POINTS)
+            kept = evenly_spaced(len(mark.x), POINTS).tolist()
             return [_scatter(mark, kept, mark.y) | {"mode": "markers", "marker": marker}]
         case Bars():
             return [_bars(mark)]

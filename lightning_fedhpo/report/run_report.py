@@ -33,7 +33,7 @@ def run_page(run: RunData, command: str | None = None) -> str:
     spent, seed = number_text(run.ledger["rounds"]), run.summary["seed"]
     where = "" if run.folder is None else f", in {relative(run.folder)}"
     subtitle = f"A run of {spent} rounds with seed {seed}{where}"
-    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_arms(run), *_how(run, command)])
+    return page.page(title, subtitle, [*_verdict(run), *_figures(run), *_arms(run), *_how_it_was_run(run, command)])
 
 
 def _verdict(run: RunData) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _arms(run: RunData) -> Iterator[str]:
     yield page.section("Arms", page.sortable(head, rows), page.paragraph(note, soft=True))
 
 
-def _how(run: RunData, command: str | None) -> Iterator[str]:
+def _how_it_was_run(run: RunData, command: str | None) -> Iterator[str]:
     if command:
         yield page.section("How to run it again", page.code(command), page.paragraph(_versions(run), soft=True))
     text = OmegaConf.to_yaml(run.settings)

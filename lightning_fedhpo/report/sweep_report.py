@@ -14,18 +14,11 @@ from lightning_fedhpo.plots.beliefs import entropy, probabilities
 from lightning_fedhpo.plots.budget_curves import SCORE, better_when_larger, error_by_budget
 from lightning_fedhpo.plots.budget_units import UNITS, amount
 from lightning_fedhpo.plots.run_data import NoDataError
-from lightning_fedhpo.plots.student_t import LEVEL, interval, percent
+from lightning_fedhpo.plots.student_t import interval, percent
 from lightning_fedhpo.plots.sweep_data import SweepRun, all_count, load_sweep
 from lightning_fedhpo.plots.sweep_view import SweepView
 from lightning_fedhpo.report import page
-from lightning_fedhpo.report.comparison import (
-    Tested,
-    difference,
-    metrics_of,
-    ranking,
-    tests_at,
-    values_of,
-)
+from lightning_fedhpo.report.comparison import Tested, difference, metrics_of, ranking, tests_at, values_of
 from lightning_fedhpo.report.plotly_figure import plotly_figure
 from lightning_fedhpo.report.run_report import FILE
 from lightning_fedhpo.report.words import number_text, relative, rough
@@ -33,24 +26,20 @@ from lightning_fedhpo.report.words import number_text, relative, rough
 Tests = Mapping[str, Sequence[Tested]]
 
 
-def write_sweep_report(
-    folder: Path, missing: Sequence[str] = (), budget: float | None = None, view: SweepView | None = None
-) -> Path:
+def write_sweep_report(folder: Path, missing: Sequence[str], budget: float | None, view: SweepView) -> Path:
     """Write the report of the runs below a folder and return its path; `missing` are lines about missing runs."""
     broken: list[str] = []
-    view, path = view or SweepView(), folder / FILE
     runs = view.of(load_sweep(folder, broken))
-    metrics: list[str] = []
+    path, metrics = folder / FILE, list[str]()
     try:
         tests = tests_at(runs, budget, view.unit)
         metrics = _main_metrics(tests)
         told = list(_compared(tests, metrics, view))
     except ValueError as error:  # a run without a test within the budget
         told = [page.section("What was found", page.box("Not comparable", page.paragraph(str(error)), warns=True))]
-    if broken:
-        told.append(page.boxes(page.box("Runs that cannot be read", page.code("\n".join(broken)), warns=True)))
-    if missing:
-        told.append(page.boxes(page.box("Runs that are missing", page.code("\n".join(missing)), warns=True)))
+    for title, lines in (("Runs that cannot be read", broken), ("Runs that are missing", missing)):
+        if lines:
+            told.append(page.boxes(page.box(title, page.code("\n".join(lines)), warns=True)))
     labels = {run.label for run in runs}
     subtitle = f"{number_text(len(runs))} runs of {number_text(len(labels))} methods, in {relative(folder)}"
     figures = page.section("Figures", *_figures(runs, metrics, view))
@@ -102,7 +91,7 @@ def _gaps(tests: Tests, best: str, metrics: Sequence[str], level: float) -> str:
     return page.table(["method", *metrics], rows)
 
 
-def verdict(tests: Tests, metric: str, level: float = LEVEL) -> str:
+def verdict(tests: Tests, metric: str, level: float) -> str:
     """Return which method is the best by a figure, and whether the next one is clearly behind."""
     best, *others = ranking(tests, metric)
     extreme = "largest" if better_when_larger(metric) else "smallest"

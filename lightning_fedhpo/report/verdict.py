@@ -81,7 +81,7 @@ def round_noise(scores: list[float]) -> float | None:
 
 def headline(run: RunData) -> str:
     """Return the verdict in a sentence or two."""
-    arms, best = _searched(run), f"arm {run.searched} is the best"
+    arms, best = len(run.searched_arms), f"arm {run.searched} is the best"
     text = f"Of {arms} arms, {best}" if arms > 1 else "The run's one arm has trained to its end"
     if run.best_arm != run.searched:
         text += ", and the model was trained anew with its values"
@@ -101,8 +101,8 @@ def headline(run: RunData) -> str:
 
 def certainty(run: RunData) -> Iterator[str]:
     """Return sentences about how sure the result is."""
-    yield from _against_the_runner_up(run)
-    yield from _of_the_tuner(run)
+    yield from _about_the_runner_up(run)
+    yield from _about_the_tuner(run)
     noise = round_noise(run.column("score", run.searched)[-20:])
     if noise is not None:
         took_part = run.column("clients", run.searched) if "clients" in run.history.columns else [0]
@@ -112,8 +112,8 @@ def certainty(run: RunData) -> Iterator[str]:
     yield f"All this is one seed ({run.summary['seed']}). Run it with others before you rely on a small gain."
 
 
-def _against_the_runner_up(run: RunData) -> Iterator[str]:
-    if _searched(run) == 1:
+def _about_the_runner_up(run: RunData) -> Iterator[str]:
+    if len(run.searched_arms) == 1:
         yield "The run has one arm: no search compared it with others."
         return
     found = duel(run)
@@ -132,16 +132,11 @@ def _against_the_runner_up(run: RunData) -> Iterator[str]:
         yield f"{gap}: clearly, though the search chose arm {found.best}. Give it more rounds, or another seed."
 
 
-def _searched(run: RunData) -> int:
-    """Return how many arms the search had: one that was trained anew is not among them."""
-    return len(run.arms) - (run.best_arm != run.searched)
-
-
-def _of_the_tuner(run: RunData) -> Iterator[str]:
+def _about_the_tuner(run: RunData) -> Iterator[str]:
     if "probability" not in run.configs.columns:
         return
     if "client" in run.configs.columns:
-        yield from _of_each_client(run)
+        yield from _about_tuners_of_clients(run)
         return
     rows = [row for row in run.configs if row["arm"] == run.searched and row["probability"] is not None]
     rows.sort(key=lambda row: -float(row["probability"]))
@@ -152,7 +147,7 @@ def _of_the_tuner(run: RunData) -> Iterator[str]:
         yield text + (". It has decided." if first["probability"] > 0.9 else ": it has not decided yet.")
 
 
-def _of_each_client(run: RunData) -> Iterator[str]:
+def _about_tuners_of_clients(run: RunData) -> Iterator[str]:
     rows = [row for row in run.configs if row["arm"] == run.searched and row["probability"] is not None]
     highest: dict[Any, float] = {}
     for row in rows:

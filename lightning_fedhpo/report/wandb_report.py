@@ -67,8 +67,8 @@ def publish(folder: Path, target: str) -> str:
 
     Offline the report's description goes into the folder.
     """
-    entity, slash, project = target.partition("/")
-    if not (entity and slash and project) or "/" in project:
+    entity, _, project = target.partition("/")
+    if not entity or not project or "/" in project:
         raise ValueError(
             f"`--wandb` must be <entity>/<project>, got {target!r}: both are in the address of the project."
         )
@@ -89,10 +89,10 @@ def describe(folder: Path) -> WandbReport:
     """Return the report of a run's folder, or of a folder with runs below it."""
     if (folder / "summary.json").is_file():
         run = load(folder)
-        return WandbReport(f"fedhpo: {folder.name}", _found(run), [run_id(folder)], False, list(run_panels(run)))
+        return WandbReport(f"fedhpo: {folder.name}", _best_text(run), [run_id(folder)], False, list(run_panels(run)))
     sweep = load_sweep(folder)
     runs = [load(one.folder) for one in sweep]
-    lines = [f"- {one.label}, seed {one.seed}: {_found(run)}" for one, run in zip(sweep, runs, strict=True)]
+    lines = [f"- {one.label}, seed {one.seed}: {_best_text(run)}" for one, run in zip(sweep, runs, strict=True)]
     ids = [run_id(one.folder) for one in sweep]
     return WandbReport(f"fedhpo: {folder.name}", "\n".join(lines), ids, True, list(sweep_panels(runs)))
 
@@ -111,10 +111,10 @@ def run_panels(run: RunData) -> Iterator[Panel]:
     if run.monitor:
         yield Panel("Score of every arm", [f"arm/{arm['index']}/score" for arm in run.arms])
         yield Panel("Score of the best arm by rounds spent", [f"{BUDGET}{run.monitor}"], BUDGET_STEP)
-    tests = [f"{BUDGET}{name}" for name in _given(run, "test/", run.history.columns) if name != "test/arm"]
+    tests = [f"{BUDGET}{name}" for name in _filled_columns(run, "test/", run.history.columns) if name != "test/arm"]
     if tests:
         yield Panel("Test on the way by rounds spent", tests, BUDGET_STEP)
-    columns = _given(run, "val/", run.history.columns)
+    columns = _filled_columns(run, "val/", run.history.columns)
     for name in (name for name in columns if f"{name}_personalized" in columns):
         metric = name.removeprefix("val/")
         names = {name: "before local training", f"{name}_personalized": "after it"}
@@ -128,7 +128,7 @@ def sweep_panels(runs: Sequence[RunData]) -> Iterator[Panel]:
     """Yield the figures of a sweep, whose runs are grouped."""
     for monitor in dict.fromkeys(run.monitor for run in runs if run.monitor):
         yield Panel(f"{monitor} of the best arm by rounds spent", [f"{BUDGET}{monitor}"], BUDGET_STEP)
-    tests = (name for run in runs for name in _given(run, "test/", run.history.columns) if name != "test/arm")
+    tests = (name for run in runs for name in _filled_columns(run, "test/", run.history.columns) if name != "test/arm")
     for name in dict.fromkeys(tests):
         yield Panel(f"{name.removeprefix('test/')} on the way by rounds spent", [f"{BUDGET}{name}"], BUDGET_STEP)
     for part in ("global", "personalized"):
@@ -170,7 +170,7 @@ def build(report: WandbReport, entity: str, project: str) -> Any:
     return wr.Report(entity=entity, project=project, title=report.title[:128], blocks=blocks, width="fluid")
 
 
-def _found(run: RunData) -> str:
+def _best_text(run: RunData) -> str:
     """Return the best hyperparameters, in words."""
     parts = (f"{part}: {config_text(run.best[part])}" for part in ("client", "server") if run.best.get(part))
     return "; ".join(parts) or "nothing was tuned"
@@ -179,21 +179,16 @@ def _found(run: RunData) -> str:
 def _tuner_panels(run: RunData) -> Iterator[Panel]:
     """Yield a panel for each kind of a tuner's figures: those whose names differ in a number are one kind."""
     kinds: dict[str, list[str]] = {}
-    for name in _given(run, "", tuner_figures(dict.fromkeys(run.history.columns, 0))):
+    for name in _filled_columns(run, "", tuner_figures(dict.fromkeys(run.history.columns, 0))):
         kinds.setdefault("/".join("*" if part.isdigit() else part for part in name.split("/")), []).append(name)
-    meta = ("arm", "config", "probability")
-    told = {
-        f"/prob/{row['config']}": config_text({n: v for n, v in row.items() if n not in meta and v is not None})
-        for row in run.configs
-        if row["arm"] == run.searched
-    }
+    told = {f"/prob/{config}": config_text(values) for config, values in run.configs_of(run.searched).items()}
     for kind, names in sorted(kinds.items(), key=lambda item: "/prob/" not in item[0]):  # what matters most is first
         called = {name: told[end] for name in names if (end := name[name.find("/prob/") :]) in told}
         title = "Probability of every configuration" if kind.endswith("/prob/*") else kind.replace("/", " ")
         yield Panel(title, names, names=called)
 
 
-def _given(run: RunData, prefix: str, names: Iterable[str]) -> list[str]:
+def _filled_columns(run: RunData, prefix: str, names: Iterable[str]) -> list[str]:
     """Return the columns of the search's best arm that are not empty, of those with a prefix."""
     return [
         name

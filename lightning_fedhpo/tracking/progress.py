@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.setup.run_hooks import RunHooks
-from lightning_fedhpo.tracking.standing import Clock, Standing, rounds_of, spent_of, standing_of
+from lightning_fedhpo.tracking.standing import Clock, Standing, rounds_of, standing_of
 from lightning_fedhpo.tuners.base import check_beside_loop
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class RoundProgress(Callback):
         """Start the clock."""
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # a Trainer has callbacks
         self._fed: RunHooks = next(one for one in callbacks if getattr(one, "is_federated_loop", False))
-        self._clock, self._done, self._shown = Clock(spent_of(self._fed)), trainer.current_epoch, -1
+        self._clock, self._done, self._shown = Clock(self._fed.session.spent), trainer.current_epoch, -1
         self._terminal = self._show == "auto" and sys.stdout.isatty()
         self._due = -math.inf if self._terminal else math.inf
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Cell]
 
-OF_THE_RUN = ("ledger/", "arms/", "test/", RETRAIN)
+RUN_PREFIXES = ("ledger/", "arms/", "test/", RETRAIN)
 """Prefixes of the columns that say the same of all arms of a round, or belong to the best one."""
-OF_EVERY_ARM = ("val/", "train/", "client/", "server/", "rate/")
+ARM_PREFIXES = ("val/", "train/", "client/", "server/", "rate/")
 """Prefixes of an arm's columns that do not come from the tuner."""
 BUDGET = "by_budget/"
 """Prefix of scores that are plotted against the rounds spent by all arms."""
@@ -34,7 +34,7 @@ def round_figures(rows: Sequence[Row], options: LoopOptions) -> dict[str, float]
     figures: dict[str, Cell] = {"round": best["round"]}
     figures |= {f"arm/{row['arm']}/score": row["score"] for row in rows}
     figures |= {name.removeprefix("train/"): value for name, value in best.items() if "/" in name}
-    of_target = _of_target(best, options.target)
+    of_target = _target_figures(best, options.target)
     figures |= of_target
     if best.get("phase") == "retrain":
         kept = {"round", *of_target}
@@ -61,7 +61,7 @@ def logged_figures(
         if row["arm"] == final:
             figures |= tuner_figures(row)
         if row["arm"] in followed:
-            own = {name: value for name, value in row.items() if "/" in name and not name.startswith(OF_THE_RUN)}
+            own = {name: value for name, value in row.items() if "/" in name and not name.startswith(RUN_PREFIXES)}
             named = {f"arm/{row['arm']}/{name.removeprefix('train/')}": value for name, value in own.items()}
             figures |= _numbers(named)
     return figures
@@ -78,7 +78,7 @@ def tuner_figures(row: Row) -> dict[str, float]:
     >>> tuner_figures({"round": 3, "score": 0.5, "val/acc": 0.9, "fedex/prob/0": 0.25, "fedex/prob/1": None})
     {'fedex/prob/0': 0.25}
     """
-    other = (*OF_THE_RUN, *OF_EVERY_ARM)
+    other = (*RUN_PREFIXES, *ARM_PREFIXES)
     return _numbers({name: value for name, value in row.items() if "/" in name and not name.startswith(other)})
 
 
@@ -123,7 +123,7 @@ def by_budget(figures: Mapping[str, float], monitor: str | None) -> dict[str, fl
     return {f"{BUDGET}{name}": value for name, value in figures.items() if name == monitor or name.startswith("test/")}
 
 
-def _of_target(row: Row, target: str) -> dict[str, Cell]:
+def _target_figures(row: Row, target: str) -> dict[str, Cell]:
     end = {"personalized": "_personalized", "server": "_server"}.get(target, "")
     names = [name for name in row if name.startswith("val/") and name.endswith(end)]
     return {name.removeprefix("val/").removesuffix(end): row[name] for name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,13 +24,12 @@ from lightning_fedhpo.run.result import Result
 
 CONFIG, SUMMARY, FAILED, TRAJECTORY = "config.yaml", "summary.json", "failed.txt", "trajectory.json"
 """What every run has that has begun, one that is finished, one that failed, and the best arm's values by round."""
-
+RUN_RECORD, SWEEP_RECORD = Path(".hydra") / "hydra.yaml", Path("multirun.yaml")
+"""Where Hydra writes down how a run and a sweep began, below their folders."""
 PACKAGES = ("lightning-fedhpo", "lightning", "torch", "torchmetrics", "numpy", "hydra-core", "wandb")
 """The packages whose versions a summary has."""
-
-
 TESTED = "tested_clients"
-SOME_HAVE = ("configs", "lineage", TESTED)
+OPTIONAL_TABLES = ("configs", "lineage", TESTED)
 """Tables that not every run has."""
 
 
@@ -39,7 +37,7 @@ def begin_folder(folder: Path, settings: Mapping[str, Any], resumed: bool = Fals
     """Make a run's folder with its settings; what says that an earlier run in it was over goes, unless it goes on."""
     make_folder("folder", folder)
     (folder / FAILED).unlink(missing_ok=True)
-    for name in () if resumed else (SUMMARY, BEST, *(f"{table}.csv" for table in SOME_HAVE)):
+    for name in () if resumed else (SUMMARY, BEST, *(f"{table}.csv" for table in OPTIONAL_TABLES)):
         (folder / name).unlink(missing_ok=True)
     with replacing(folder / CONFIG) as file:
         file.write(OmegaConf.to_yaml(OmegaConf.create(dict(settings))))
@@ -49,7 +47,9 @@ def write_run(result: Result, folder: Path, summary: Mapping[str, Any]) -> None:
     """Write everything that a run leaves in its folder; the summary comes last, and says that the run is finished."""
     write_tables(result, folder)
     write_best_file(result, folder / BEST, TRAJECTORY)
-    write_summary(folder / SUMMARY, summary)
+    with replacing(folder / SUMMARY) as file:
+        json.dump(summary, file, indent=2, allow_nan=False)
+        file.write("\n")
 
 
 def write_tables(result: Result, folder: Path) -> None:
@@ -169,10 +169,3 @@ def json_value(value: Any) -> Any:
     if isinstance(value, int | float):
         return value if math.isfinite(value) else None
     return json_value(value.tolist()) if hasattr(value, "tolist") else str(value)
-
-
-def write_summary(path: str | os.PathLike[str], summary: Mapping[str, Any]) -> None:
-    """Write the summary as JSON."""
-    with replacing(path) as file:
-        json.dump(json_value(summary), file, indent=2, allow_nan=False)
-        file.write("\n")

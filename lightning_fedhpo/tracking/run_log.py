@@ -58,7 +58,7 @@ class RunLog:
         options, number = self._parts.options, int(rows[0]["round"])  # type: ignore[arg-type]  # a number
         count = None if options.log_arms == "all" else options.log_arms
         self._followed = follow(self._followed, rows, count, options.sign)
-        self._decide(decided(self._parts.search, self._state.arms))
+        self._set_final(last_arm_left(self._parts.search, self._state.arms))
         figures = {**logged_figures(rows, options, self._followed, self._final), "epoch": number}
         new = {name: figures[name] for name in figures.keys() - self._names}
         self._names |= new.keys()
@@ -81,7 +81,7 @@ class RunLog:
         if not self._loggers:
             return
         result = self._result()
-        self._decide(self._state.arms.best_searched.index)
+        self._set_final(self._state.arms.best_searched.index)
         last = self._state.records.rounds - 1
         for logger in self._loggers:
             self._log_final(logger, last + 1)
@@ -89,7 +89,7 @@ class RunLog:
             logger.save()
         self._log_tables({"best": best_table(result.best), "configs": result.configs, **result.tables}, last)
 
-    def _decide(self, final: int | None) -> None:
+    def _set_final(self, final: int | None) -> None:
         """Note the final arm. Its curves are logged from the first round on, if it is another one than before."""
         if final != self._final:
             self._final, self._next_of_final = final, {}
@@ -139,7 +139,7 @@ def settings_of(parts: RunParts) -> dict[str, Any]:
     return {**settings, "data": {**federation, **settings["data"]}, "tuned": ", ".join(parts.tuned_names)}
 
 
-def decided(search: Search, arms: Sequence[Arm]) -> int | None:
+def last_arm_left(search: Search, arms: Sequence[Arm]) -> int | None:
     """Return the arm that the search has chosen, once all others are taken out and none will be added."""
     left = [arm.index for arm in arms if arm.eliminated_at is None and not arm.retrains]
     return left[0] if len(left) == 1 and not search.keeps_start else None

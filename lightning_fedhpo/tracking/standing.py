@@ -72,11 +72,6 @@ class Clock:
         return elapsed, elapsed / since * max(planned - spent, 0) if planned and since else None
 
 
-def spent_of(fed: RunHooks) -> int:
-    """Return the rounds of single arms that a run has spent."""
-    return fed.session.spent
-
-
 def rounds_of(fed: RunHooks) -> int:
     """Return the rounds that are planned; 0 if it is not known."""
     return fed.search.rounds + (fed.retrain or 0) if fed.search.rounds else 0
@@ -84,7 +79,7 @@ def rounds_of(fed: RunHooks) -> int:
 
 def standing_of(fed: RunHooks, done: int, jobs: int, clock: Clock) -> Standing:
     """Return where a run stands after so many rounds, and so many jobs of the next one."""
-    arms, spent = fed.session.state.arms, spent_of(fed)
+    arms, spent = fed.session.state.arms, fed.session.spent
     best = arms.best
     planned = fed.search.spends + (fed.retrain or 0) if fed.search.spends else 0
     elapsed, left = clock.read(spent, planned)

@@ -20,10 +20,10 @@ from urllib.request import getproxies
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.files.folders import make_folder
 from lightning_fedhpo.tracking.sweep import sweep_group
 
-MODES = ("auto", "online", "offline", "disabled")
 DEFAULT_SERVER = "https://api.wandb.ai"
 CONNECT_SECONDS = 3.0
 """Timeout of the test whether the server can be reached."""
@@ -37,7 +37,7 @@ _SYNONYMS = {"dryrun": "offline", "run": "online", "shared": "online"}
 
 def wandb_logger(
     folder: str | os.PathLike[str],
-    mode: str = "auto",
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto",
     project: str = "fedhpo",
     name: str | None = None,
     group: str | None = "auto",
@@ -54,8 +54,7 @@ def wandb_logger(
         group: The run's group. ``"auto"`` makes a group of the runs of a Hydra sweep that differ only in their seed.
         tags: The run's tags.
     """
-    if mode not in MODES:
-        raise ValueError(f"`mode` must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
+    check_kinds(wandb_logger, locals())
     asked = (os.environ.get("WANDB_MODE") or "auto") if mode == "auto" else mode
     asked = _SYNONYMS.get(asked, asked)
     if asked == "disabled":

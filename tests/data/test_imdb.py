@@ -95,7 +95,7 @@ def test_a_hub_that_cannot_be_reached(datasets: Any, monkeypatch: Any) -> None: 
         (None, "No such file"),
         ("bad", 'such as {"text": "...", "label": 1}: line 1 of .* is \'bad\''),
         ("[1]", "line 1 of"),
-        ('{"text": " ", "label": 1}', "line 1 of .* has no text"),
+        ('{"text": " ", "label": 1}', "line 1 of .* is "),
         ('{"text": "good", "label": 7}', "must be 0 or 1, .* has '7'"),
     ],
 )

@@ -234,10 +234,6 @@ def test_a_batch_of_one_client_is_fetched_at_once() -> None:
         (lambda: FederatedData((WHO, Y), Iid(3)), "arrays of a data set must be of numbers, got <U4"),
         (lambda: FederatedData((FRAME, Y), Iid(3)), r"must hold tensors or arrays, got \['DataFrame', 'Tensor'\]"),
         (lambda: FederatedData(FRAME.groupby("client")), r"pass the table itself, and Natural\(column\)"),
-        (
-            lambda: FederatedData(np.zeros(9, [("x", "f4", 2), ("y", "i8")]), Iid(3)),
-            "named fields .*: pass {name: array",
-        ),
         (lambda: FederatedData(5, Iid(3)), "must be a map-style data set .*, a DataFrame, .*Flower.*; got int"),
         (lambda: FederatedData([FRAME, FRAME], Iid(500)), "500 clients need 500, there are 240"),
     ],

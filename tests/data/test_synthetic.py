@@ -93,8 +93,3 @@ def test_synthetic_alpha_beta_is_the_papers_formula():
             assert x[row].tolist() == pytest.approx(numbers, rel=1e-5) and y[row] == np.argmax(scores)
             row += 1
     assert row == len(x)
-
-
-def test_the_size_of_synthetic_alpha_beta_is_bounded():
-    with pytest.raises(ValueError, match="may have 2,000,000,000 numbers"):
-        synthetic_alpha_beta(size_mean=12.0, size_spread=4.0)

@@ -10,7 +10,7 @@ from lightning_fedhpo import plots
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.plots.chart import Line, Points, Rules
 from lightning_fedhpo.plots.run_data import load
-from lightning_fedhpo.plots.scales import view
+from lightning_fedhpo.plots.scales import without_outliers
 from tests.plots.plotted_runs import chosen, evolved, halved
 from tests.runs import rows
 
@@ -51,5 +51,5 @@ def test_a_diverged_arm_does_not_flatten_the_others() -> None:
     assert low <= min(scores) and high < 10
     scores = [1e9 if place % 2 else score for place, score in enumerate(scores)]
     assert plots.arms(replace(run, history=Table({**run.history.to_dict(), "score": scores}))).get_yscale() == "log"
-    assert view([math.nan], "min") is None
-    assert view([0.9] * 8 + [0.8, 0.7, -1e9], "max")[0] > 0
+    assert without_outliers([math.nan], "min") is None
+    assert without_outliers([0.9] * 8 + [0.8, 0.7, -1e9], "max")[0] > 0

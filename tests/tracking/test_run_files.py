@@ -9,7 +9,7 @@ import torch
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.evaluation import Evaluation
 from lightning_fedhpo.testing import toy_run
-from lightning_fedhpo.tracking.run_files import build_summary, json_value, write_summary
+from lightning_fedhpo.tracking.run_files import build_summary, json_value
 
 
 def test_plain_is_json():
@@ -17,12 +17,6 @@ def test_plain_is_json():
     assert json_value([torch.tensor([1.0, math.nan]), None, True, Path("a")]) == [[1.0, None], None, True, "a"]
     found = json_value([np.float32(2.0), np.int64(3), np.bool_(True)])
     assert json.dumps(found, allow_nan=False) == "[2.0, 3, true]"
-
-
-def test_the_file_is_whole_and_valid(tmp_path: Path):
-    write_summary(tmp_path / "summary.json", {"loss": math.nan, "name": "ü"})
-    assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == {"loss": None, "name": "ü"}
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_a_summary_of_a_run():
