@@ -64,7 +64,7 @@ from lightning_fedhpo.tracking.run_files import (
 
 GROUPS = {"algorithm", "clients", "data", "devices", "executor", "experiment", "logger", "model", "noise"}
 GROUPS |= {"search", "space", "trainer", "tuner"}
-PARTS = {"data/partition", "space/client", "space/server"}
+SUBGROUPS = {"data/partition", "space/client", "space/server"}
 """Groups of a section's parts: an empty list leaves them out."""
 
 
@@ -215,10 +215,10 @@ def threads_of(count: Any) -> int | None:
     return None if count is None else whole("threads", count, high=1024, why="null leaves torch its own number")
 
 
-def plain_from_file(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments; a run with the values of a file has no search, unless it asks for one.
+def without_search_for_file(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments: with ``search=none`` if values come from a file, unless it asks for a search.
 
-    >>> plain_from_file(["tuner=fixed", "tuner.file=best.yaml"])
+    >>> without_search_for_file(["tuner=fixed", "tuner.file=best.yaml"])
     ['tuner=fixed', 'tuner.file=best.yaml', 'search=none']
     """
     given = {key_of(one) for one in arguments}
@@ -228,16 +228,16 @@ def plain_from_file(arguments: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run ``fedhpo``. Modules in the folder where it is called can be named in its configuration."""
     try:
-        sys.argv[1:] = plain_from_file(with_recorded_settings(sys.argv[1:]))
+        sys.argv[1:] = without_search_for_file(with_recorded_settings(sys.argv[1:]))
     except ValueError as error:
         print(f"fedhpo: {error}", file=sys.stderr)
         sys.exit(1)
     sys.path.insert(0, os.getcwd())
     for argument in sys.argv[1:]:
         group, text = key_of(argument), argument.partition("=")[2]
-        chosen = value_of(argument) if group in GROUPS | PARTS and text else "nothing"
+        chosen = value_of(argument) if group in GROUPS | SUBGROUPS and text else "nothing"
         several = chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]
-        if not all(isinstance(one, str | list | dict | Glob) and (one or group in PARTS) for one in several):
+        if not all(isinstance(one, str | list | dict | Glob) and (one or group in SUBGROUPS) for one in several):
             rule = f"`{group}` must be the name of an option, got {text}"  # Hydra would show a traceback
             print(f"fedhpo: {rule}: `fedhpo --help` lists them, none among them where it can be.", file=sys.stderr)
             sys.exit(1)

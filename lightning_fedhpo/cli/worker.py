@@ -34,7 +34,7 @@ def work(config: str, arguments: Sequence[str], parent: int) -> None:
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -57,7 +57,7 @@ def work(config: str, arguments: Sequence[str], parent: int) -> None:
     sys.exit(1)
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """End this process if its parent is gone before the two have met: torch would wait for half an hour."""
     while processes.world() == 1:
         if os.getppid() != parent:

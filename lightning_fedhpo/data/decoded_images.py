@@ -135,9 +135,3 @@ def check_images(channels: int, size: int | None, largest: int = 10**4) -> None:
 def image_files(folder: Path) -> list[Path]:
     """Return all images below a folder."""
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in EXTENSIONS and file.is_file())
-
-
-def numbered(names: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
-    """Return the numbers of classes."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    return np.array([numbers[name] for name in names], dtype=np.int64)

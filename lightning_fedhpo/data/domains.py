@@ -13,8 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files, numbered
+from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table, texts_of
 from lightning_fedhpo.data.image_files import readable
@@ -123,7 +125,9 @@ def _in_folders(name: str, root: Path, domains: Sequence[str]) -> dict[str, Part
         if odd is not None or not own:
             rule = f"images must be in <class>/<name>.jpg below the folder of {domain}"
             raise ValueError(f"{rule}; {held[_plain(domain)]} has {'none' if odd is None else odd}.")
-    return {"train": _part([(file, domain) for domain, own in files.items() for file in own])}
+    found = [file for own in files.values() for file in own]
+    _, numbers = np.unique([file.parent.name for file in found], return_inverse=True)
+    return {"train": (Files(found), numbers, [domain for domain, own in files.items() for _ in own])}
 
 
 def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
@@ -134,20 +138,15 @@ def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
         raise FileNotFoundError(f"DomainNet has two lists for each domain, {root} lacks {', '.join(missing)}.")
     parts: dict[str, Part] = {}
     for split, own in lists.items():
-        found, numbers = [], []
+        found, numbers, owners = list[Path](), list[int](), list[str]()
         for domain, file in own:
             with readable(str(file)):
                 lines = [line.rsplit(maxsplit=1) for line in file.read_text().splitlines() if line.strip()]
                 numbers += [int(number) for _, number in lines]
-                found += [(root / name, domain) for name, _ in lines]
-        parts[split] = Files([file for file, _ in found]), numbers, [domain for _, domain in found]
+                found += [root / name for name, _ in lines]
+                owners += [domain] * len(lines)
+        parts[split] = Files(found), numbers, owners
     return parts
-
-
-def _part(found: Sequence[tuple[Path, str]]) -> Part:
-    names = [file.parent.name for file, _ in found]
-    numbers = numbered(names, sorted(set(names)))
-    return Files([file for file, _ in found]), numbers, [domain for _, domain in found]
 
 
 def _plain(name: str) -> str:

@@ -8,8 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files, numbered
+from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.image_files import EXTENSIONS
 from lightning_fedhpo.data.partition import Partition
@@ -54,7 +56,7 @@ def image_folders(
     parts: dict[str, Part] = {}
     for split, files in found.items():
         if files:
-            labels = numbered([file.parent.name for file in files], classes)
+            labels = np.searchsorted(classes, [file.parent.name for file in files])
             clients = [file.parent.parent.name for file in files] if depths == {3} else None
             parts[split] = Files(files), labels, clients
     return FederatedData(decoded(parts, channels, size, transform), partition, **more)

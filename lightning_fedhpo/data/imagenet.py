@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Packed, Part, check_images, decoded, image_files, numbered
+from lightning_fedhpo.data.decoded_images import Files, Packed, Part, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table
 from lightning_fedhpo.data.image_files import npz_arrays, readable
@@ -128,7 +128,7 @@ def _of_folder(root: Path, test: bool) -> dict[str, Part]:
             rule = f"images of {folder} must be in folders of the classes of train, or listed in {' or '.join(LISTS)}"
             raise ValueError(f"{rule}; it has {f'the class {others[0]!r}' if others else 'none'}.")
     return {
-        split: (Files([file for file, _ in found]), numbered([name for _, name in found], classes), None)
+        split: (Files([file for file, _ in found]), np.searchsorted(classes, [name for _, name in found]), None)
         for split, found in parts.items()
     }
 

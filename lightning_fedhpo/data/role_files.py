@@ -50,7 +50,7 @@ def _file(file: Path) -> Iterator[Role]:
     with readable(str(file)):
         if file.suffix == ".json":
             for user, data in _leaf_users(file):
-                text = Unrolled(user)
+                text = JoinedWindows(user)
                 for x, y in zip(data["x"], data["y"], strict=True):
                     text.add(x, y)
                 yield user, text.pieces
@@ -103,10 +103,10 @@ def _past(text: str, at: int, skipped: str) -> int:
     return at
 
 
-class Unrolled:
-    """The texts whose windows are some examples: each window is the one before it, moved by a character.
+class JoinedWindows:
+    """Joins examples to texts again: each example's window is the one before it, moved by a character.
 
-    >>> text = Unrolled("Hamlet")
+    >>> text = JoinedWindows("Hamlet")
     >>> for x, y in ("To", " "), ("o ", "b"), (" b", "e"), ("Al", "a"):
     ...     text.add(x, y)
     >>> text.pieces
@@ -128,14 +128,14 @@ class Unrolled:
 
     @property
     def pieces(self) -> list[str]:
-        """The texts."""
+        """The texts; a window that does not follow begins another one."""
         return ["".join(text) for text in self._texts]
 
 
 def _hub() -> Iterator[Role]:
     """Yield the roles of LEAF's set on the hub, whose examples stand in the order of the text."""
-    roles: dict[str, Unrolled] = {}
+    roles: dict[str, JoinedWindows] = {}
     for rows in load_table(HUB, "train").iter(batch_size=10_000):
         for user, x, y in zip(rows["character_id"], rows["x"], rows["y"], strict=True):
-            roles.setdefault(user, Unrolled(user)).add(x, y)
+            roles.setdefault(user, JoinedWindows(user)).add(x, y)
     yield from ((user, text.pieces) for user, text in roles.items())

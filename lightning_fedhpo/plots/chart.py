@@ -1,20 +1,10 @@
 """A figure as data. It is described once, as a :class:`Chart`, and drawn by several renderers.
 
 ``plots/matplotlib_axes.py`` draws a chart on an Axes, ``report/plotly_figure.py`` as an interactive figure. A chart has
-a title, two axes and marks. There are six kinds of marks:
-
-| mark | drawn as |
-|---|---|
-| :class:`Line` | a curve; nan in ``y`` breaks it, so that one line may hold many curves of a kind |
-| :class:`Band` | the area between two curves: an interval |
-| :class:`Points` | markers |
-| :class:`Bars` | bars from ``starts`` (by default 0) to ``starts + values`` |
-| :class:`Cells` | a heat map: ``values[row][column]`` at x = column, y = row |
-| :class:`Rules` | vertical lines, for rungs |
-
-Every mark but ``Rules`` takes ``hover``: one text of several lines a point (rows of texts for ``Cells``); renderers
-without a mouse leave it out. A mark with a ``name`` is in the legend. Places on an axis are numbers; ``x_ticks`` and
-``y_ticks`` give some of them a text. Texts come from users: a renderer that writes HTML escapes them.
+a title, two axes and marks. Every mark but ``Rules`` takes ``hover``: one text of several lines a point (rows of texts
+for ``Cells``); renderers without a mouse leave it out. A mark with a ``name`` is in the legend. Places on an axis are
+numbers; ``x_ticks`` and ``y_ticks`` give some of them a text. Texts come from users: a renderer that writes HTML
+escapes them.
 
 >>> chart = Chart("Loss", "round", "loss", [Line([0, 1, 2], [0.9, 0.5, 0.4], name="arm 0")])
 >>> chart.marks[0].y
@@ -42,7 +32,7 @@ Ticks = Mapping[float, str]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve."""
+    """A curve; nan in ``y`` breaks it, so that one line may hold many curves of a kind."""
 
     x: Numbers
     y: Numbers
@@ -57,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two curves."""
+    """The area between two curves: an interval."""
 
     x: Numbers
     low: Numbers
@@ -84,7 +74,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars, horizontal unless ``upright``."""
+    """Bars from ``starts``, by default 0, to ``starts + values``; horizontal unless ``upright``."""
 
     places: Numbers
     values: Numbers
@@ -98,7 +88,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Cells:
-    """A heat map. Cells that are nan stay empty."""
+    """A heat map: ``values[row][column]`` at x = column, y = row. Cells that are nan stay empty."""
 
     values: Sequence[Numbers]
     label: str
@@ -112,7 +102,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Rules:
-    """Vertical lines over the whole height."""
+    """Vertical lines over the whole height, for rungs."""
 
     x: Numbers
     name: str = ""

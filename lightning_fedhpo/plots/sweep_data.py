@@ -112,7 +112,7 @@ def _read_run(folder: Path) -> SweepRun:
     summary, history = read_json(folder / "summary.json"), Table.from_csv(folder / "history.csv")
     check_history(history, summary, folder, *(one for one in history.columns if one == "score" or one[:5] == "test/"))
     file, config = folder / ".hydra" / "overrides.yaml", folder / "config.yaml"
-    overrides = tuple(but_seed(read_yaml(file))) if file.is_file() else ()
+    overrides = tuple(without_seed(read_yaml(file))) if file.is_file() else ()
     settings = read_yaml(config) if config.is_file() else {"fed": {}}
     with reading(config):
         score = settings["fed"].get("monitor"), settings["fed"].get("mode")
@@ -124,10 +124,10 @@ def _read_run(folder: Path) -> SweepRun:
     return run
 
 
-def but_seed(overrides: Iterable[object]) -> list[str]:
+def without_seed(overrides: Iterable[object]) -> list[str]:
     """Return a run's overrides without the seed, and without what makes it go on.
 
-    >>> but_seed(["tuner=fedex", "seed=3", "data.seed=1", "resume=true"])
+    >>> without_seed(["tuner=fedex", "seed=3", "data.seed=1", "resume=true"])
     ['tuner=fedex', 'data.seed=1']
     """
     return [one for one in map(str, overrides) if not one.lstrip("+").startswith(("seed=", "resume=", "ckpt_path="))]

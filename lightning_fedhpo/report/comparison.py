@@ -100,7 +100,7 @@ def difference(
     return Difference(gaps, *interval(list(gaps.values()), level)) if gaps else None
 
 
-def unpaired(tests: Mapping[str, Sequence[Tested]], base: str) -> list[str]:
+def check_pairs(tests: Mapping[str, Sequence[Tested]], base: str) -> list[str]:
     """Refuse methods that cannot be paired with `base` by their seeds; return a text for each with seeds left out."""
     if len(tests) < 2:
         raise ValueError(f"pairs need a second method, and {base!r} is the only one here.")

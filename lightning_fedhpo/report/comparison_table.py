@@ -12,7 +12,15 @@ from lightning_fedhpo.plots.budget_units import amount
 from lightning_fedhpo.plots.student_t import holm, interval, percent
 from lightning_fedhpo.plots.sweep_data import SweepRun
 from lightning_fedhpo.plots.sweep_view import SweepView
-from lightning_fedhpo.report.comparison import Tested, difference, limit_of, metrics_of, tests_at, unpaired, values_of
+from lightning_fedhpo.report.comparison import (
+    Tested,
+    check_pairs,
+    difference,
+    limit_of,
+    metrics_of,
+    tests_at,
+    values_of,
+)
 
 HALF, DEVIATION, P, HOLM = " ±", " std", " p", " p (Holm)"
 """What follows a figure's name in the columns that belong to it. The last one is shown, the others stand in files."""
@@ -65,7 +73,7 @@ def differences(
     runs = view.of(runs)
     tests = tests_at(runs, budget, view.unit)
     base = view.method(base, list(tests), "paired")
-    left = unpaired(tests, base)
+    left = check_pairs(tests, base)
     rows: dict[str, Row] = {
         label: {"run": label, "seeds": len({one.seed for one in tested} & {one.seed for one in tests[base]})}
         for label, tested in tests.items()

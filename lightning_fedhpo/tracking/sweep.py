@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from lightning_fedhpo.plots.sweep_data import but_seed
+from lightning_fedhpo.plots.sweep_data import without_seed
 
 LONGEST = 128
 """The most characters that W&B takes for the name of a group."""
@@ -26,7 +26,7 @@ def sweep_group() -> str | None:
     folder = Path(hydra.sweep.dir)
     sweep = folder / "multirun.yaml"  # has the sweep's overrides; those that vary list all their values
     given = {_spelt(one) for one in OmegaConf.load(sweep).hydra.overrides.task} if sweep.is_file() else set()
-    varied = [one for one in but_seed(hydra.overrides.task) if _spelt(one) not in given]
+    varied = [one for one in without_seed(hydra.overrides.task) if _spelt(one) not in given]
     return shortened(" ".join(["/".join(folder.absolute().parts[-2:]), *varied]))
 
 
