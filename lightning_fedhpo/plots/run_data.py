@@ -17,7 +17,7 @@ from lightning_fedhpo.files.reading import read_json, read_yaml, reading
 from lightning_fedhpo.files.table import Table
 from lightning_fedhpo.run.result import Result
 
-BESIDE = ("arm", "client", "config", "probability", "argmax", "credit")
+NO_HYPERPARAMETERS = ("arm", "client", "config", "probability", "argmax", "credit")
 """Columns of the table of configurations beside the hyperparameters."""
 
 
@@ -91,7 +91,9 @@ class RunData:
     def configs_of(self, arm: int) -> dict[str, dict[str, Any]]:
         """Return an arm's configurations by number, without blanks."""
         return {
-            str(row["config"]): {name: one for name, one in row.items() if name not in BESIDE and one is not None}
+            str(row["config"]): {
+                name: one for name, one in row.items() if name not in NO_HYPERPARAMETERS and one is not None
+            }
             for row in self.configs
             if row["arm"] == arm
         }

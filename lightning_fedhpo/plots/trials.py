@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_fedhpo.plots.hover_texts import Fate, fate_of, varying
-from lightning_fedhpo.plots.run_data import BESIDE, NoDataError, RunData
+from lightning_fedhpo.plots.run_data import NO_HYPERPARAMETERS, NoDataError, RunData
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _arms(run: RunData) -> tuple[list[Trial], str]:
 def _configs(run: RunData) -> tuple[list[Trial], str]:
     if not len(run.jobs) or not len(run.configs):
         raise NoDataError("this run has one arm, and its clients had one configuration: there is nothing to compare.")
-    names = [name for name in run.configs.columns if name in run.jobs.columns and name not in BESIDE]
+    names = [name for name in run.configs.columns if name in run.jobs.columns and name not in NO_HYPERPARAMETERS]
     table = [run.jobs[name] for name in ("arm", "round", "score_after", *names)]
     jobs = [row for row in zip(*table, strict=True) if row[0] == run.searched and row[2] is not None]
     by_round: dict[int, list[float]] = {}
