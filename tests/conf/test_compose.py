@@ -92,6 +92,8 @@ def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeyp
         cfg.data.path = images(tmp_path)
     if option == "data=cifar10":
         cfg.data.path = str(write_batches(tmp_path))
+    if option in ("data=mnist", "data=fashion_mnist", "data=cifar10"):
+        cfg.data.partition.clients, cfg.data.partition.min_size = 2, 1  # these files have few images
     if option in MAKERS:
         cfg.data.path = MAKERS[option](tmp_path)
     if option == "tuner=replay":
@@ -172,7 +174,8 @@ def test_images_are_shared_out_as_they_are_told(composed, tmp_path: Path, partit
 
 @pytest.mark.parametrize("experiment", options(EXPERIMENTS))
 def test_every_experiment_is_a_run(whole, tmp_path: Path, experiment: str):
-    cfg = whole(f"+{EXPERIMENTS}={experiment}", f"data.path={images(tmp_path / 'digits')}")
+    few = ["data.partition.clients=2", "data.partition.min_size=1"]  # the files have 200 images
+    cfg = whole(f"+{EXPERIMENTS}={experiment}", f"data.path={images(tmp_path / 'digits')}", *few)
     assert not OmegaConf.missing_keys(cfg)
     fed = build(cfg, "fed", algorithm=build(cfg, "algorithm"))
     parts = searching(cfg)
