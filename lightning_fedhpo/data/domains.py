@@ -19,8 +19,8 @@ from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table, texts_of
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.partition import Partition
+from lightning_fedhpo.files.reading import reading_data
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 OFFICE_HOME = ("Art", "Clipart", "Product", "Real World")
@@ -140,7 +140,7 @@ def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
     for split, own in lists.items():
         found, numbers, owners = list[Path](), list[int](), list[str]()
         for domain, file in own:
-            with readable(str(file)):
+            with reading_data(str(file)):
                 lines = [line.rsplit(maxsplit=1) for line in file.read_text().splitlines() if line.strip()]
                 numbers += [int(number) for _, number in lines]
                 found += [root / name for name, _ in lines]

@@ -22,9 +22,9 @@ from lightning_fedhpo.arguments import check_kinds, whole
 from lightning_fedhpo.data.columns import CLIENT
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import image_columns, images_of, load_table, texts_of
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.leaf import read_leaf
 from lightning_fedhpo.data.partition import Natural, Partition
+from lightning_fedhpo.files.reading import reading_data
 
 HUB = "flwrlabs/femnist"
 PIXELS = 28
@@ -80,7 +80,7 @@ def _of_npz(path: str | PathLike[str]) -> Part:
     if not os.path.isfile(path):
         rule = "`path` must be an .npz file with x, y and writer, or a folder of LEAF's"
         raise FileNotFoundError(f"{rule}; there is no file at {path}.")
-    with readable(str(path)), open(path, "rb") as raw, np.load(raw) as file:
+    with reading_data(str(path)), open(path, "rb") as raw, np.load(raw) as file:
         held = {name: file[name] for name in file.files if name in ("x", "y", "writer")}
     if len(held) < 3:
         raise ValueError(f"{path} must hold the arrays x, y and writer, it has {', '.join(held) or 'none of them'}.")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lightning_fedhpo.files.reading import reading_data
 
 Labelled = tuple[NDArray[Any], NDArray[Any]]
 """Images, n x height x width (x 3 with colours), and a label for each."""
@@ -33,7 +34,7 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
     Compressed images are decoded to 1 channel, grey, or to 3.
     """
     path = Path(path)
-    with readable(f"the {split} part of {path}"):
+    with reading_data(f"the {split} part of {path}"):
         if path.is_file() and path.suffix == ".npz":
             return _read_npz(path, split, channels)
         held = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
@@ -47,20 +48,6 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
         "`path` must be an .npz file, or a folder with train-images-idx3-ubyte (.gz or not), with data_batch_1.bin, or "
         f"with train/<class>/; {path} is none of these" + ("." if path.exists() else ": it does not exist.")
     )
-
-
-@contextmanager
-def readable(what: str, way_out: str = "Get the file anew") -> Iterator[None]:
-    """Say of a file that cannot be read which it is: what a damaged one raises depends on the byte."""
-    try:
-        yield
-    except (FileNotFoundError, ModuleNotFoundError):
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
-        if isinstance(error, KeyError):
-            reason = f"it has no {reason}"
-        raise ValueError(f"{what} is damaged or of another format: {reason}. {way_out}.") from error
 
 
 def find(folder: Path, names: Sequence[str]) -> Path:

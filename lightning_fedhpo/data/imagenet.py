@@ -19,8 +19,9 @@ from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data.decoded_images import Files, Packed, Part, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table
-from lightning_fedhpo.data.image_files import npz_arrays, readable
+from lightning_fedhpo.data.image_files import npz_arrays
 from lightning_fedhpo.data.partition import Partition
+from lightning_fedhpo.files.reading import reading_data
 
 VALIDATION = ("val", "valid", "validation")
 LISTS = ("val_annotations.txt", "LOC_val_solution.csv")
@@ -95,7 +96,7 @@ def _of_table(hub: str, split: str) -> Part:
 
 
 def _of_arrays(path: Path, split: str) -> Part:
-    with readable(f"the {split} part of {path}"):
+    with reading_data(f"the {split} part of {path}"):
         held = npz_arrays(path, split)
     images, labels, offsets = held["jpeg" if "jpeg" in held else "x"], held["y"], held.get("offsets")
     packed = Packed(images, offsets)
@@ -143,7 +144,7 @@ def _validation(folder: Path) -> list[tuple[Path, str]]:
     listed = next((one / name for one in (folder, folder.parent) for name in LISTS if (one / name).is_file()), None)
     if listed is None:
         return _by_class(folder)
-    with readable(str(listed)):
+    with reading_data(str(listed)):
         rows = [line.replace(",", " ").split()[:2] for line in listed.read_text().splitlines() if line.strip()]
         classes = {Path(name).stem: label for name, label in rows}
     return [(file, classes.get(file.stem, file.parent.name)) for file in image_files(folder)]

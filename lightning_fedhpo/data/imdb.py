@@ -28,8 +28,8 @@ from lightning_fedhpo.arguments import check_kinds, shown, whole
 from lightning_fedhpo.data.columns import CLIENT
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import load_table
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.partition import Partition
+from lightning_fedhpo.files.reading import reading_data
 
 HUB = "stanfordnlp/imdb"
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
@@ -120,7 +120,7 @@ def read_reviews(path: str | PathLike[str] | None, split: str) -> Reviews:
 
 def _of_lines(file: Path) -> Reviews:
     texts, labels, films = [], [], []
-    with readable(str(file)), OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8") as held:
+    with reading_data(str(file)), OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8") as held:
         lines = list(held)
     for number, line in enumerate(lines, start=1):
         try:
@@ -144,7 +144,7 @@ def _of_folder(folder: Path, split: str) -> Reviews:
         if not files:
             raise FileNotFoundError(f"reviews are text files in {split}/neg/ and {split}/pos/, {folder} has no {name}.")
         urls = folder / split / f"urls_{name}.txt"
-        with readable(str(folder / split)):
+        with reading_data(str(folder / split)):
             texts += [file.read_text(encoding="utf-8") for file in files]
             if urls.is_file():
                 found = FILM.findall(urls.read_text())

@@ -21,9 +21,9 @@ from torch.utils.data import TensorDataset
 from lightning_fedhpo.arguments import check_kinds
 from lightning_fedhpo.data.columns import CLIENT
 from lightning_fedhpo.data.federation import FederatedData
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.partition import Partition
 from lightning_fedhpo.data.sources import as_tensor
+from lightning_fedhpo.files.reading import reading_data
 
 
 def leaf(
@@ -79,7 +79,7 @@ def read_leaf(
 def _users(
     file: Path, inputs: Callable[[Any], Any] | None, labels: Callable[[Any], Any] | None
 ) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
-    with readable(str(file)):
+    with reading_data(str(file)):
         held = json.loads(file.read_text())
         data = {str(user): held["user_data"][user] for user in held["users"]}
         pairs = {user: (one["x"], one["y"]) for user, one in data.items()}

@@ -12,8 +12,8 @@ from typing import Any
 
 from lightning_fedhpo.arguments import shown
 from lightning_fedhpo.data.hub import load_table
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.plays import roles_of
+from lightning_fedhpo.files.reading import reading_data
 
 Role = tuple[str, list[str]]
 """What a role is called, and its text, in pieces where something is missing in between."""
@@ -47,7 +47,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _file(file: Path) -> Iterator[Role]:
-    with readable(str(file)):
+    with reading_data(str(file)):
         if file.suffix == ".json":
             for user, data in _leaf_users(file):
                 text = JoinedWindows(user)

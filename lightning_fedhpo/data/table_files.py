@@ -11,9 +11,9 @@ from typing import Any
 from lightning_fedhpo.arguments import check_kinds, shown
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.frames import Frame
-from lightning_fedhpo.data.image_files import readable
 from lightning_fedhpo.data.partition import Partition
 from lightning_fedhpo.data.splits import SPLIT_NAMES
+from lightning_fedhpo.files.reading import reading_data
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
@@ -53,7 +53,7 @@ def _read(file: Path) -> Frame:
         import pandas
     except ImportError as error:
         raise ModuleNotFoundError("files of tables need pandas: pip install 'lightning-fedhpo[data]'.") from error
-    with readable(str(file), "Get the file anew, or read it by pandas and pass the table to FederatedData"):
+    with reading_data(str(file), "Get the file anew, or read it by pandas and pass the table to FederatedData"):
         if file.name.endswith(".parquet"):
             return pandas.read_parquet(file)
         separator = "\t" if ".tsv" in file.name else ","

@@ -23,8 +23,9 @@ from lightning_fedhpo.data.decoded_images import check_images
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
-from lightning_fedhpo.data.image_files import find, read_idx, read_image_files, readable
+from lightning_fedhpo.data.image_files import find, read_idx, read_image_files
 from lightning_fedhpo.data.partition import Natural, Partition
+from lightning_fedhpo.files.reading import reading_data
 
 CLASSES = set(range(10))
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
@@ -135,7 +136,7 @@ def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | No
     if path is None:
         raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
     file, labels = find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
-    with readable(str(file)):
+    with reading_data(str(file)):
         table = read_idx(file)
     if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Files of a run's folder that are read again: they may be cut off, damaged, or another tool's."""
+"""Files that are read, data and those of a run's folder: they may be cut off, damaged, or another tool's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,22 @@ from omegaconf import OmegaConf
 
 
 @contextmanager
+def reading_data(what: str, way_out: str = "Get the file anew") -> Iterator[None]:
+    """Name a file of data in whatever error reading it raises: what a damaged one raises depends on the byte."""
+    try:
+        yield
+    except (FileNotFoundError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"it has no {reason}"
+        raise ValueError(f"{what} is damaged or of another format: {reason}. {way_out}.") from error
+
+
+@contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Name the file in whatever error reading it raises."""
+    """Name a run's file in whatever error reading it raises."""
     try:
         yield
     except Exception as error:  # each format has kinds of its own
