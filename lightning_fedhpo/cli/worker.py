@@ -30,7 +30,7 @@ def command(config: Path) -> list[str]:
 
 
 def work(config: str, arguments: Sequence[str], parent: int) -> None:
-    """Share the jobs of a run that process `parent` has begun, which speaks for all. `arguments` go on with it."""
+    """Share the jobs of a run that process `parent` has begun, which speaks for all. `arguments` resume it."""
     from lightning_fedhpo.cli.main import train  # late: it imports this module
 
     cfg: Any = OmegaConf.load(config)

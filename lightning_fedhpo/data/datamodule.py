@@ -32,7 +32,7 @@ def open_datamodule(module: LightningDataModule) -> dict[str, Source]:
 
 
 def source_of(loader: object, where: str) -> Source:
-    """Return a loader's data set and batching, or raise for a loader that a federation would not do justice."""
+    """Return a loader's data set and batching, or raise for a loader that a federation cannot honour."""
     if not isinstance(loader, DataLoader):
         found = f"{len(loader)} loaders" if isinstance(loader, list | tuple | dict) else type(loader).__name__
         raise TypeError(f"{where} must return one torch DataLoader, got {found}: join data sets with ConcatDataset.")

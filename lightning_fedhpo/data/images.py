@@ -1,4 +1,4 @@
-"""Images whose channels lie innermost: what convolutions on a processor are faster on."""
+"""Images whose channels lie innermost: convolutions on a CPU are faster on them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NO_HYPERPARAMETERS = ("arm", "client", "config", "probability", "argmax", "credi
 
 
 class NoDataError(ValueError):
-    """A run has not what a figure shows."""
+    """A run lacks what a figure shows."""
 
 
 @dataclass(frozen=True)

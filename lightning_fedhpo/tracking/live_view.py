@@ -39,7 +39,7 @@ class LiveView:
         self._live.update(panel(standing, monitor, tuner), refresh=True)
 
     def stop(self) -> None:
-        """Leave the lines as they are, and the terminal to others."""
+        """Stop drawing; the lines stay as they are."""
         self._live.stop()
         for handler, stream in self._handlers:
             handler.setStream(stream)
