@@ -34,7 +34,7 @@ OPTIONAL_TABLES = ("configs", "lineage", TESTED)
 
 
 def begin_folder(folder: Path, settings: Mapping[str, Any], resumed: bool = False) -> None:
-    """Make a run's folder with its settings. Files that say that an earlier run was over are deleted, unless resumed."""
+    """Make a run's folder with its settings. Files that say that an earlier run was over go, unless it is resumed."""
     make_folder("folder", folder)
     (folder / FAILED).unlink(missing_ok=True)
     for name in () if resumed else (SUMMARY, BEST, *(f"{table}.csv" for table in OPTIONAL_TABLES)):
