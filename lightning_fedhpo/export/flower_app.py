@@ -63,7 +63,7 @@ def write_flower_app(run: Path, folder: Path) -> FlowerApp:
         raise ValueError(f"an app goes into a new folder or an empty one, and {folder} is neither: name another.")
     found = load(run)
     with reading(run / "config.yaml"):
-        settings = _resolved(found)
+        settings: Any = OmegaConf.to_container(OmegaConf.create(dict(found.settings)), resolve=True)
         algorithm, fed = dict(settings["algorithm"]), settings["fed"]
         clients = _count(found)
         best, rounds = found.best, int(settings["trainer"]["max_epochs"])
@@ -153,11 +153,6 @@ def _toml(values: Mapping[str, Any]) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)
-
-
-def _resolved(found: RunData) -> dict[str, Any]:
-    settings: Any = OmegaConf.to_container(OmegaConf.create(dict(found.settings)), resolve=True)
-    return dict(settings)
 
 
 def _count(found: RunData) -> int:

@@ -104,14 +104,12 @@ def _arms(run: RunData) -> Iterator[str]:
 
 def _how_it_was_run(run: RunData, command: str | None) -> Iterator[str]:
     if command:
-        yield page.section("How to run it again", page.code(command), page.paragraph(_versions(run), soft=True))
+        versions = ", ".join(f"{name} {version}" for name, version in run.summary["versions"].items() if version)
+        note = page.paragraph(f"With {versions}.", soft=True)
+        yield page.section("How to run it again", page.code(command), note)
     text = OmegaConf.to_yaml(run.settings)
     notes = page.paragraph(f"Executor: {run.summary['executor']}.", soft=True)
     yield page.section("Settings", notes, page.details("The whole configuration (config.yaml)", page.code(text)))
-
-
-def _versions(run: RunData) -> str:
-    return f"With {', '.join(f'{name} {version}' for name, version in run.summary['versions'].items() if version)}."
 
 
 def _kind(run: RunData, group: str) -> str:
