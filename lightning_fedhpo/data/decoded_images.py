@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from lightning_fedhpo.arguments import shown, whole
+from lightning_fedhpo.arguments import check_kinds, shown, whole
 from lightning_fedhpo.data.image_files import EXTENSIONS, open_image
 
 
@@ -113,19 +113,21 @@ class DecodedImages(Dataset[Any]):
         return x, label
 
 
-Part = tuple[Encoded, Sequence[int] | NDArray[Any], Sequence[str] | None]
+ImageSet = tuple[Encoded, Sequence[int] | NDArray[Any], Sequence[str] | None]
 """Images, the numbers of their classes, and their owners if they have some."""
 
 
 def decoded(
-    parts: Mapping[str, Part], channels: int, size: int | None, transform: Callable[[Any], Any] | None
+    parts: Mapping[str, ImageSet], channels: int, size: int | None, transform: Callable[[Any], Any] | None
 ) -> dict[str, DecodedImages]:
     """Return the examples of each split."""
     return {split: DecodedImages(*part, channels, size, transform) for split, part in parts.items()}
 
 
-def check_images(channels: int, size: int | None, largest: int = 10**4) -> None:
-    """Raise unless images can have these channels and this size."""
+def check_images(function: Callable[..., Any], given: Mapping[str, Any], largest: int = 10**4) -> None:
+    """Refuse arguments of another kind than a function's signature says, and images of other channels or sizes."""
+    check_kinds(function, given)
+    channels, size = given["channels"], given["size"]
     if size is not None:
         whole("size", size, high=largest)
     if channels not in (1, 3):

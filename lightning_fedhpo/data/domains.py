@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files
+from lightning_fedhpo.data.decoded_images import Files, ImageSet, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table, texts_of
 from lightning_fedhpo.data.partition import Partition
@@ -47,8 +46,7 @@ def pacs(
         transform: Makes an input of a PIL image, such as an augmentation, in place of the conversion to a tensor.
         more: Further arguments of `FederatedData`.
     """
-    check_kinds(pacs, locals())
-    check_images(channels, size)
+    check_images(pacs, locals())
     parts = _on_hub("flwrlabs/pacs", ["train"]) if path is None else _in_folders("PACS", Path(path), PACS)
     return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
@@ -67,8 +65,7 @@ def office_home(
     `path` is a folder with ``Art/<class>/``, ``Clipart/``, ``Product/`` and ``Real World/``, or None for the Hugging
     Face hub. The rest is as for `pacs`.
     """
-    check_kinds(office_home, locals())
-    check_images(channels, size)
+    check_images(office_home, locals())
     if path is None:
         parts = _on_hub("flwrlabs/office-home", ["train"])
     else:
@@ -91,8 +88,7 @@ def domain_net(
     ``sketch/``, or None for the Hugging Face hub. Where the lists ``clipart_train.txt`` and ``clipart_test.txt`` lie
     beside the folders, for each domain, the listed test images stay the test. The rest is as for `pacs`.
     """
-    check_kinds(domain_net, locals())
-    check_images(channels, size)
+    check_images(domain_net, locals())
     if path is None:
         parts = _on_hub("wltjr1007/DomainNet", ["train", "test"])
     elif sorted(Path(path).glob("*_train.txt")):
@@ -102,8 +98,8 @@ def domain_net(
     return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
-def _on_hub(name: str, splits: Sequence[str]) -> dict[str, Part]:
-    parts: dict[str, Part] = {}
+def _on_hub(name: str, splits: Sequence[str]) -> dict[str, ImageSet]:
+    parts: dict[str, ImageSet] = {}
     for split in splits:
         table = load_table(name, split)
         image, label = image_columns(table)
@@ -111,7 +107,7 @@ def _on_hub(name: str, splits: Sequence[str]) -> dict[str, Part]:
     return parts
 
 
-def _in_folders(name: str, root: Path, domains: Sequence[str]) -> dict[str, Part]:
+def _in_folders(name: str, root: Path, domains: Sequence[str]) -> dict[str, ImageSet]:
     """Read ``<domain>/<class>/<any name>.jpg``; domains may be spelled with other capitals, blanks and underscores."""
     held = {_plain(one.name): one for one in sorted(root.iterdir()) if one.is_dir()} if os.path.isdir(root) else {}
     missing = [domain for domain in domains if _plain(domain) not in held]
@@ -130,13 +126,13 @@ def _in_folders(name: str, root: Path, domains: Sequence[str]) -> dict[str, Part
     return {"train": (Files(found), numbers, [domain for domain, own in files.items() for _ in own])}
 
 
-def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, Part]:
+def _in_lists(root: Path, domains: Sequence[str]) -> dict[str, ImageSet]:
     """Read the images of DomainNet's lists, whose lines are the path of an image and the number of its class."""
     lists = {split: [(domain, root / f"{domain}_{split}.txt") for domain in domains] for split in ("train", "test")}
     missing = [file.name for own in lists.values() for _, file in own if not file.is_file()]
     if missing:
         raise FileNotFoundError(f"DomainNet has two lists for each domain, {root} lacks {', '.join(missing)}.")
-    parts: dict[str, Part] = {}
+    parts: dict[str, ImageSet] = {}
     for split, own in lists.items():
         found, numbers, owners = list[Path](), list[int](), list[str]()
         for domain, file in own:

@@ -72,11 +72,11 @@ def femnist(
     return FederatedData(sources, partition, seed=seed, **more)
 
 
-Part = tuple[Tensor, Tensor, NDArray[Any]]
+WrittenImages = tuple[Tensor, Tensor, NDArray[Any]]
 """Images, labels, and writers."""
 
 
-def _of_npz(path: str | PathLike[str]) -> Part:
+def _of_npz(path: str | PathLike[str]) -> WrittenImages:
     if not os.path.isfile(path):
         rule = "`path` must be an .npz file with x, y and writer, or a folder of LEAF's"
         raise FileNotFoundError(f"{rule}; there is no file at {path}.")
@@ -87,14 +87,14 @@ def _of_npz(path: str | PathLike[str]) -> Part:
     return _checked(held, str(path))
 
 
-def _of_hub() -> Part:
+def _of_hub() -> WrittenImages:
     table = load_table(HUB, "train")
     x, _ = images_of(table, 1)
     label = image_columns(table)[1]
     return _checked({"x": x, "y": np.asarray(table[label][:]), "writer": texts_of(table, "writer_id")}, HUB)
 
 
-def _checked(held: Mapping[str, NDArray[Any]], where: str) -> Part:
+def _checked(held: Mapping[str, NDArray[Any]], where: str) -> WrittenImages:
     x, y, writer = held["x"], held["y"], held["writer"]
     kinds = x.dtype == np.uint8 and x.ndim == 3 and y.dtype.kind in "iu" and writer.ndim == 1
     if not kinds or y.shape != writer.shape or len(x) != len(y) or not set(np.unique(y)) <= set(range(62)):
@@ -106,7 +106,7 @@ def _checked(held: Mapping[str, NDArray[Any]], where: str) -> Part:
     return images, torch.from_numpy(y.astype(np.int64)), writer
 
 
-def _of_leaf(held: TensorDataset, path: Path) -> Part:
+def _of_leaf(held: TensorDataset, path: Path) -> WrittenImages:
     x, y = held.tensors
     if x.shape[1:] != (PIXELS * PIXELS,) or not x.is_floating_point() or y.dim() != 1 or y.is_floating_point():
         rule = "LEAF's FEMNIST has images of 784 numbers and labels from 0 to 61"

@@ -50,7 +50,7 @@ def read_image_files(path: str | PathLike[str], split: str, channels: int) -> La
     )
 
 
-def find(folder: Path, names: Sequence[str]) -> Path:
+def first_file(folder: Path, names: Sequence[str]) -> Path:
     """Return the first of the files that exists."""
     for name in names:
         if (folder / name).is_file():
@@ -79,7 +79,7 @@ def _idx_names(split: str, kind: str, dimensions: int) -> list[str]:
 
 def _read_idx_images(folder: Path, split: str) -> Labelled:
     names = _idx_names(split, "images", 3), _idx_names(split, "labels", 1)
-    return read_idx(find(folder, names[0])), read_idx(find(folder, names[1]))
+    return read_idx(first_file(folder, names[0])), read_idx(first_file(folder, names[1]))
 
 
 def _read_cifar_binary(folder: Path, split: str) -> Labelled:

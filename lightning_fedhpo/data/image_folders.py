@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Part, check_images, decoded, image_files
+from lightning_fedhpo.data.decoded_images import Files, ImageSet, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.image_files import EXTENSIONS
 from lightning_fedhpo.data.partition import Partition
@@ -40,8 +39,7 @@ def image_folders(
         transform: Makes an input of a PIL image, such as an augmentation, in place of the conversion to a tensor.
         more: Further arguments of `FederatedData`.
     """
-    check_kinds(image_folders, locals())
-    check_images(channels, size)
+    check_images(image_folders, locals())
     root = Path(path)
     tops = sorted(one.name for one in root.iterdir() if one.is_dir()) if os.path.isdir(path) else None
     splits = tops if tops and "train" in tops and set(tops) <= set(SPLIT_NAMES) else [""]
@@ -53,7 +51,7 @@ def image_folders(
         what = f"images below {levels} levels of folders" if depths else "no image"
         raise (ValueError if depths else FileNotFoundError)(f"{rule}; {path} has {what}.")
     classes = sorted({file.parent.name for files in found.values() for file in files})
-    parts: dict[str, Part] = {}
+    parts: dict[str, ImageSet] = {}
     for split, files in found.items():
         if files:
             labels = np.searchsorted(classes, [file.parent.name for file in files])

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_fedhpo.arguments import check_kinds
-from lightning_fedhpo.data.decoded_images import Files, Packed, Part, check_images, decoded, image_files
+from lightning_fedhpo.data.decoded_images import Files, ImageSet, Packed, check_images, decoded, image_files
 from lightning_fedhpo.data.federation import FederatedData
 from lightning_fedhpo.data.hub import TableImages, image_columns, load_table
 from lightning_fedhpo.data.image_files import npz_arrays
@@ -50,8 +49,7 @@ def tiny_imagenet(
         transform: Makes an input of a PIL image, such as an augmentation, in place of the conversion to a tensor.
         more: Further arguments of `FederatedData`.
     """
-    check_kinds(tiny_imagenet, locals())
-    check_images(channels, size)
+    check_images(tiny_imagenet, locals())
     parts = _parts("zh-plus/tiny-imagenet", "valid", path, official_test)
     return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
@@ -74,13 +72,12 @@ def imagenet(
     ``LOC_val_solution.csv``; or None for the Hugging Face hub, where ImageNet's terms must be accepted first. The rest
     is as for `tiny_imagenet`.
     """
-    check_kinds(imagenet, locals())
-    check_images(channels, size)
+    check_images(imagenet, locals())
     parts = _parts("ILSVRC/imagenet-1k", "validation", path, official_test)
     return FederatedData(decoded(parts, channels, size, transform), partition, **more)
 
 
-def _parts(hub: str, validation: str, path: str | PathLike[str] | None, test: bool) -> dict[str, Part]:
+def _parts(hub: str, validation: str, path: str | PathLike[str] | None, test: bool) -> dict[str, ImageSet]:
     splits = {"train": "train", "test": validation} if test else {"train": "train"}
     if path is None:
         return {split: _of_table(hub, name) for split, name in splits.items()}
@@ -89,13 +86,13 @@ def _parts(hub: str, validation: str, path: str | PathLike[str] | None, test: bo
     return _of_folder(Path(path), test)
 
 
-def _of_table(hub: str, split: str) -> Part:
+def _of_table(hub: str, split: str) -> ImageSet:
     table = load_table(hub, split)
     image, label = image_columns(table)
     return TableImages(table, image), table[label][:], None
 
 
-def _of_arrays(path: Path, split: str) -> Part:
+def _of_arrays(path: Path, split: str) -> ImageSet:
     with reading_data(f"the {split} part of {path}"):
         held = npz_arrays(path, split)
     images, labels, offsets = held["jpeg" if "jpeg" in held else "x"], held["y"], held.get("offsets")
@@ -109,7 +106,7 @@ def _of_arrays(path: Path, split: str) -> Part:
     return packed, labels.astype(np.int64), None
 
 
-def _of_folder(root: Path, test: bool) -> dict[str, Part]:
+def _of_folder(root: Path, test: bool) -> dict[str, ImageSet]:
     if not os.path.isdir(root / "train"):
         raise FileNotFoundError(
             f"`path` must be an .npz file, or a folder with train/<class>/ and val/; {root} is none."

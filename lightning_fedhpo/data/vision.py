@@ -23,7 +23,7 @@ from lightning_fedhpo.data.decoded_images import check_images
 from lightning_fedhpo.data.federation import FederatedData, check_seed
 from lightning_fedhpo.data.grouping import even, shuffled_owners
 from lightning_fedhpo.data.hub import read_hub
-from lightning_fedhpo.data.image_files import find, read_idx, read_image_files
+from lightning_fedhpo.data.image_files import first_file, read_idx, read_image_files
 from lightning_fedhpo.data.partition import Natural, Partition
 from lightning_fedhpo.files.reading import reading_data
 
@@ -90,8 +90,7 @@ def cifar10(
         official_test: As for `mnist`.
         more: Further arguments of `FederatedData`, as for `femnist`, and `seed`.
     """
-    check_kinds(cifar10, locals())
-    check_images(channels, size, largest=32)
+    check_images(cifar10, locals(), largest=32)
     return FederatedData(_read("uoft-cs/cifar10", path, official_test, 32, channels, size), partition, **more)
 
 
@@ -135,7 +134,7 @@ def _add_writers(parts: dict[str, TensorDataset], path: str | PathLike[str] | No
     """
     if path is None:
         raise ValueError(f"who wrote a digit is in {WRITERS[0]}, which the hub has not: give a `path` with this file.")
-    file, labels = find(Path(path), WRITERS), parts["train"].tensors[1].numpy()
+    file, labels = first_file(Path(path), WRITERS), parts["train"].tensors[1].numpy()
     with reading_data(str(file)):
         table = read_idx(file)
     if table.ndim != 2 or table.shape[1] < 3 or not np.array_equal(table[:, 0], labels):
