@@ -98,9 +98,9 @@ def attribute_target(module: nn.Module, path: str) -> Target:
     if isinstance(held, torch.Tensor):
         if held.numel() != 1:
             raise ValueError(f"{path!r} is a tensor of {held.numel()} elements: only single numbers can be tuned.")
-        place: Place = partial(_fill, held), held.item
+        place: Place = torch.no_grad()(held.fill_), held.item
         if held.is_floating_point():
-            rounded = partial(_rounded, held.dtype)
+            rounded = partial(_as_held, held)
     elif isinstance(owner, MutableMapping | list):
         slot = int(last) if isinstance(owner, list) else last
         place = partial(setitem, owner, slot), partial(getitem, owner, slot)
@@ -127,13 +127,8 @@ def _step(owner: Any, name: str, path: str) -> Any:
     )
 
 
-@torch.no_grad()
-def _fill(tensor: torch.Tensor, value: Any) -> None:
-    tensor.fill_(value)
-
-
-def _rounded(dtype: torch.dtype, value: Any) -> Any:
-    return torch.tensor(value, dtype=dtype).item()
+def _as_held(held: torch.Tensor, value: Any) -> Any:
+    return torch.tensor(value, dtype=held.dtype).item()
 
 
 def count(name: str, value: Any) -> int:

@@ -92,7 +92,8 @@ class LocalTraining:
         moves = self.changes_batches or self.placement is not None
         self._transfer = private.batch_transfer(trainer, module) if moves else None
         self._modules = list(module.modules())
-        self._custom_eval = any(_overrides_mode(child) for child in self._modules)
+        kinds = {type(child) for child in self._modules}
+        self._custom_eval = any((kind.train, kind.eval) != (nn.Module.train, nn.Module.eval) for kind in kinds)
         self.lightning_features = private.features_needing_lightning_loop(trainer, module)
         self.bare = not self.lightning_features
         self._step = self._bare_step(after_backward) if self.bare else private.lightning_step(trainer, module)
@@ -294,7 +295,3 @@ class LocalTraining:
             return output
 
         return step
-
-
-def _overrides_mode(child: nn.Module) -> bool:
-    return type(child).train is not nn.Module.train or type(child).eval is not nn.Module.eval

@@ -141,7 +141,8 @@ class NoisyScores:
         of_arm = both[target != "global"]
         kept = [result for result in results if result.finite]
         # The order is that of clients, whoever has run the jobs: the draws depend on it.
-        scored = sorted((one for one in kept if _is_finite(getattr(one, of_arm))), key=_place)
+        scored = [one for one in kept if _is_finite(getattr(one, of_arm))]
+        scored.sort(key=lambda one: (one.job.client, one.job.index or 0))
         exact = [getattr(one, of_arm) for one in scored]
         asked = [scored[place] for place in self.subset(exact, sign, rng)]
         private = self.epsilon is not None
@@ -177,7 +178,3 @@ class NoisyScores:
 
 def _is_finite(score: float | None) -> bool:
     return score is not None and math.isfinite(score)
-
-
-def _place(result: ClientResult) -> tuple[int, int]:
-    return result.job.client, result.job.index or 0

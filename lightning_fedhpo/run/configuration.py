@@ -15,7 +15,7 @@ from lightning_fedhpo.tuners.base import Untuned
 def configuration(parts: RunParts) -> dict[str, Any]:
     """Return a section for each part of a run: its class as ``_target_``, and what of its settings the run knows."""
     known, data, module = parts.identity(), parts.data, parts.module
-    spaces = [part.space for part in (parts.search, parts.tuner) if part.space is not None]
+    spaces = parts.spaces
     federation = {"clients": len(data), "partition": repr(data.partition), "seed": data.seed, **known["data"]}
     loop = {name: known[name] for name in (*LOOP, "clients", "devices", "noise")}
     found: dict[str, Any] = checkpoint_value(

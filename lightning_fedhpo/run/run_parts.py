@@ -20,6 +20,7 @@ from lightning_fedhpo.run import identity
 from lightning_fedhpo.run.options import LoopOptions
 from lightning_fedhpo.run.population import Population
 from lightning_fedhpo.searches.base import Search
+from lightning_fedhpo.space.search_space import SearchSpace
 from lightning_fedhpo.tuners.base import Tuner, Untuned
 from lightning_fedhpo.types import Job
 
@@ -84,6 +85,11 @@ class RunParts:
         """The client hyperparameters that tuner or search set."""
         return [*self.tuner.client_names, *self.search.client_names]
 
+    @property
+    def spaces(self) -> list[SearchSpace]:
+        """The spaces of search and tuner."""
+        return [part.space for part in (self.search, self.tuner) if part.space is not None]
+
     def tuner_of(self, arm: Arm) -> Tuner:
         """Return the tuner; for an arm that retrains, one that sets nothing."""
         return Untuned() if arm.retrains else self.tuner
@@ -100,8 +106,7 @@ class RunParts:
 
     def in_force(self, arm: Arm, binding: Binding) -> dict[str, Any]:
         """Return the tuned values that are in force in an arm, as columns of the history."""
-        spaces = [part.space for part in (self.search, self.tuner) if part.space is not None]
-        server = [*(name for space in spaces for name in space.server), *self.tuner.server_names]
+        server = [*(name for space in self.spaces for name in space.server), *self.tuner.server_names]
         values = {f"server/{name}": arm.server[name] for name in server if name in arm.server}
         chosen = self.chosen(arm)
         values |= {f"client/{name}": value for name, value in chosen.items()}

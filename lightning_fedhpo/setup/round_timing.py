@@ -63,6 +63,11 @@ class Prices:
         found: Floats = planned.alone[:, _OF_JOB] @ self.job + around
         return found
 
+    @property
+    def factors(self) -> Sequence[float]:
+        """Factors of the least, the expected and the longest time."""
+        return max(0.5, 1 - self.spread), 1.0, 1 + self.spread
+
     def of_updates(self, counts: Floats) -> float:
         """Return what jobs with these :data:`COUNTS` take, one after another."""
         return float(counts[_OF_JOB] @ self.job)
@@ -197,8 +202,3 @@ def _lane_rounds(session: Session, planner: Planner, known: Prices) -> list[tupl
         if clock() - began > ENOUGH and number > 1:
             break
     return samples
-
-
-def spread_of(prices: Prices) -> Sequence[float]:
-    """Return factors for the least, the expected and the longest time."""
-    return max(0.5, 1 - prices.spread), 1.0, 1 + prices.spread

@@ -16,7 +16,7 @@ from lightning_fedhpo.searches.base import NoSearch
 from lightning_fedhpo.setup import schedule_lengths
 from lightning_fedhpo.setup.explanation import Explanation
 from lightning_fedhpo.setup.planned_costs import CASES, COUNTS, Planner
-from lightning_fedhpo.setup.round_timing import measure, spread_of
+from lightning_fedhpo.setup.round_timing import measure
 from lightning_fedhpo.setup.session import Session
 from lightning_fedhpo.space.search_space import SpacePart
 from lightning_fedhpo.tuners.base import Untuned
@@ -56,10 +56,9 @@ def _names(session: Session) -> list[dict[str, Any]]:
     hparams = {f"hparams.{name}": value for name, value in parts.module.hparams.items()}
     equal = {path: binding.used_as(path, value) for path, value in hparams.items()}
     targets = {n: one for n, one in binding.tunable.items() if n in parts.tuned_names or is_number(one.read())}
-    spaces = [part.space for part in (parts.search, parts.tuner) if part.space is not None]
 
     def row(part: SpacePart, name: str, value: Any, where: str, tuned: bool) -> dict[str, Any]:
-        drawn = next((str(space.part(part)[name]) for space in spaces if name in space.part(part)), None)
+        drawn = next((str(space.part(part)[name]) for space in parts.spaces if name in space.part(part)), None)
         same = [path for path, names in equal.items() if part == "client" and name in names]
         known = {"value": value.item() if hasattr(value, "item") else value, "where": where, "hparams": same}
         return {"part": part, "name": name, "tuned": tuned, "space": drawn if tuned else None, **known}
@@ -103,7 +102,7 @@ def _costs(session: Session, savers: int) -> dict[str, Any]:
     updates = max(1.0, totals[False][1, COUNTS.index("client_updates")])
     tested = np.count_nonzero(parts.data.sizes("test"))
     test = tested * prices.of_updates(totals[False][1] / updates)
-    seconds = seconds * spread_of(prices) + tests * test + prices.once
+    seconds = seconds * prices.factors + tests * test + prices.once
     return {
         "arms": arms,
         "rungs": rungs,

@@ -104,9 +104,7 @@ class SearchSpace:
 
     def part(self, part: SpacePart) -> Mapping[str, Dimension[Any]]:
         """Return the dimensions of the part with this name."""
-        if part not in _PARTS:
-            raise ValueError(f"The part of a space is one of {list(_PARTS)}, got {part!r}.")
-        return self.client if part == "client" else self.server
+        return {"client": self.client, "server": self.server}[part]
 
     def check(self, config: Mapping[str, Any], part: SpacePart = "client") -> None:
         """Raise if the config is no point of the part: names unknown or missing, or a value outside."""

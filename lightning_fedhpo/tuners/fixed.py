@@ -97,7 +97,8 @@ class Fixed(Tuner):
 
     def best(self, arm: Arm) -> Config:
         """Return the fixed values that all clients share."""
-        return {name: value for name, value in self._client.items() if name not in self._own}
+        own = {name for config in self._clients.values() for name in config}
+        return {name: value for name, value in self._client.items() if name not in own}
 
     def clients(self, arm: Arm) -> Sequence[Config]:
         """Return each client's fixed values, where they differ."""
@@ -122,10 +123,6 @@ class Fixed(Tuner):
         """Return the values."""
         clients = {"clients": {str(key): own for key, own in self._clients.items()}} if self._clients else {}
         return {"name": "Fixed", "client": dict(self._client), "server": dict(self._server), **clients}
-
-    @property
-    def _own(self) -> set[str]:
-        return {name for own in self._clients.values() for name in own}
 
 
 def _setting_text(setting: Any) -> str:
