@@ -32,8 +32,8 @@ class Devices:
         over_selection: Ask so many times the cohort; the round ends with the cohort's first models.
 
     Example:
-        >>> Devices(over_selection=1.25).asked(cohort=10, clients=100)
-        13
+        >>> [Devices(over_selection=many).asked(cohort=100, clients=1000) for many in (1.1, 1.125)]
+        [110, 113]
     """
 
     seconds: float = 0.01
@@ -54,7 +54,7 @@ class Devices:
 
     def asked(self, cohort: int, clients: int) -> int:
         """Return how many clients are asked for a cohort."""
-        return min(clients, math.ceil(cohort * self.over_selection))
+        return min(clients, math.ceil(round(cohort * self.over_selection, 9)))  # 100 * 1.1 is 110.00000000000001
 
     def duration(self, seed: int, client: int, examples: int) -> float:
         """Return the seconds that a client takes for so many examples, epochs multiplied in."""
