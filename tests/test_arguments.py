@@ -114,6 +114,7 @@ def test_numpy_s_numbers_become_plain_ones() -> None:
     tuner = FedEx(SPACE, configs=np.int64(3), epsilon=np.float32(0.5), cutoff=np.float64(0.0))
     loop = FederatedLoop(FedAvg(lr=np.float64(0.5)), cohort=np.int64(2), seed=np.int64(1), epochs=np.int8(1))
     held = [search.budget, search.max_rounds, tuner.epsilon, tuner.cutoff, loop.cohort, loop.seed, loop.epochs]
+    held += [lightning_fedhpo.AvailableClients(np.float32(0.5)).probability]
     assert {type(value) for value in [*held, *loop.algorithm.server.values()]} == {int, float}
     FedOpt(beta1=0).server_optimizer([torch.zeros(1)], FedOpt(beta1=0).server)  # torch takes no 0 for 0.0
     models.LSTM(embedding=np.int64(3), hidden=np.int64(2))

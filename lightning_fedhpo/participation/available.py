@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds, number
+from lightning_fedhpo.arguments import check_kinds, is_number, number
 from lightning_fedhpo.participation.base import Draw, Participation
 
 
@@ -39,9 +40,9 @@ class AvailableClients(Participation):
         trace: str | Path | None = None,
     ) -> None:
         check_kinds(AvailableClients, locals())
-        given = list(probability) if isinstance(probability, Sequence | np.ndarray) else [probability]
+        given: Any = [probability] if is_number(probability) else probability
         each = [number("a `probability`", one, low=0, high=1) for one in given]
-        self.probability = each[0] if isinstance(probability, float | int) else each
+        self.probability = each[0] if is_number(probability) else each
         self.day = None if day is None else number("day", day, above=0, why="it is a number of rounds")
         self.trace = None if trace is None else str(trace)
         if trace is not None and (day is not None or self.probability != 1.0):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_fedhpo.arguments import check_kinds, number, whole
+from lightning_fedhpo.arguments import check_kinds, is_whole, number, whole
 from lightning_fedhpo.arms.scores import round_score
 from lightning_fedhpo.participation import privacy
 from lightning_fedhpo.types import ClientResult
@@ -68,10 +68,11 @@ class NoisyScores:
 
     def __post_init__(self) -> None:
         check_kinds(NoisyScores, vars(self))
-        if isinstance(self.clients, int):
-            whole("clients", self.clients)
+        if is_whole(self.clients):
+            object.__setattr__(self, "clients", whole("clients", self.clients))
         elif self.clients is not None:
-            number("clients", self.clients, above=0, high=1, why="it is a share; a whole number is a count")
+            share = number("clients", self.clients, above=0, high=1, why="it is a share; a whole number is a count")
+            object.__setattr__(self, "clients", share)
         number("bias", self.bias, low=0, high=20)
         if self.range is not None:
             ends = tuple(float(number("each end of `range`", end)) for end in self.range)

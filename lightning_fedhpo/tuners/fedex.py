@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from lightning_fedhpo import seeding
-from lightning_fedhpo.arguments import check_kinds, number, shown, whole
+from lightning_fedhpo.arguments import check_kinds, is_whole, number, shown, whole
 from lightning_fedhpo.arms.arm import Arm
 from lightning_fedhpo.arms.scores import weighted_mean
 from lightning_fedhpo.space.search_space import SearchSpace
@@ -119,7 +119,7 @@ class FedEx(WeightSharing):
 
 
 def _bounds(configs: int | Sequence[int]) -> tuple[int, int]:
-    several = configs if isinstance(configs, Sequence) else (configs, configs)
+    several: Any = (configs, configs) if is_whole(configs) else configs
     pair = [whole("configs", one, high=MOST_CONFIGS) for one in several]
     if len(pair) != 2 or pair[0] > pair[1]:
         raise ValueError(f"`configs` must be how many configurations, or a pair (fewest, most), got {shown(configs)}.")

@@ -102,7 +102,9 @@ def test_gaussian_noise_of_extreme_settings_is_finite(epsilon: float, delta: flo
 
 
 @pytest.mark.parametrize(
-    ("clients", "of_ten"), [(None, 10), (1, 1), (3, 3), (99, 10), (1.0, 10), (0.5, 5), (0.7, 7), (0.01, 1)]
+    ("clients", "of_ten"),
+    [(None, 10), (1, 1), (3, 3), (99, 10), (1.0, 10), (0.5, 5), (0.7, 7), (0.01, 1)]
+    + [(np.int64(3), 3), (np.float32(0.5), 5)],
 )
 def test_the_size_of_the_subset(clients: int | float | None, of_ten: int) -> None:
     rng = np.random.default_rng(0)
