@@ -17,7 +17,7 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 Check = Callable[[Any], Any]
 """Returns a value as it is held, or raises where it cannot be meant."""
-Place = tuple[Callable[[Any], None], Callable[[], Any]]
+Place = tuple[Callable[[Any], object], Callable[[], Any]]
 """Writes a value, and reads it."""
 
 
