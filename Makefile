@@ -14,9 +14,11 @@ ARGS ?=
 BIN = $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 SETUP_FILES = pyproject.toml constraints.txt
-# Two processes of one thread beat one process of two threads on models this small.
-TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline
-PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
+# Two processes of one thread beat one process of two threads on models this small. Compiled files are kept for the
+# processes that tests start, whatever the environment says.
+TEST_ENV = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 WANDB_MODE=offline PYTHONDONTWRITEBYTECODE=
+# Each process takes its share in one piece, so that tests of a file have their fixtures once.
+PYTEST = $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo docs test test-all test-oldest test-resume test-thirdparty lint types coverage format benchmark guard clean help
 .DEFAULT_GOAL := help

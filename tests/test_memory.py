@@ -43,7 +43,7 @@ class Watch(Fixed):
 
 ROUNDS = """
 POINTS = (20, 120)
-quiet_trainer(120, FederatedLoop(cohort=10, executor="sequential"), Watch()).fit(
+quiet_trainer(120, FederatedLoop(cohort=3, executor="sequential"), Watch()).fit(
     ToyModule(), datamodule=toy_data(clients=20)
 )
 print(json.dumps(Watch.seen))

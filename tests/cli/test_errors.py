@@ -87,16 +87,23 @@ SETTINGS = {
     ],
     "tuner=fedex space=none": ["the search and the tuner need a space, got none", "space=papers"],
     "space/client=[sgd,dropout]": ["hyperparameter 'dropout' reaches nothing in this run", "no dropout layer"],
-    "threads=0": ["fedhpo: `threads` must be at least 1, got 0: null leaves torch its own number"],
     "folder=/dev/null/x": ["fedhpo: `folder` must be a folder that can be written to, got /dev/null/x: /dev/null is"],
-    "checkpoint.dirpath=5": ["fedhpo: `checkpoint.dirpath` must be a path, got 5"],
     "checkpoint.dirpath=/dev/null/x": ["ModelCheckpoint(dirpath='/dev/null/x'): /dev/null is a file; choose a folder"],
-    "callbacks=true": ["fedhpo: `callbacks` must be a section of sections"],
-    "+callbacks.x=5": ["fedhpo: `callbacks.x` must be a section with a `_target_`, got 5"],
-    "report={}": ["fedhpo: `report` must be true or false, got {}."],
-    "trainer.max_time=-1": ["fedhpo: trainer: `max_time` must be a text, a"],
-    "trainer.benchmark=-1": ["fedhpo: trainer: `benchmark` must be true, false or None, got -1."],
-    "trainer.accumulate_grad_batches=1.5": ["`accumulate_grad_batches` must be a whole number, got 1.5."],
+    "threads=0 report={} explain=perhaps callbacks=true trainer.max_time=-1": [
+        "\n- `threads` must be at least 1, got 0: null leaves torch its own number",
+        "\n- `report` must be true or false, got {}.",
+        "\n- `explain` must be true or false, got 'perhaps'",
+        "\n- `callbacks` must be a section of sections",
+        "\n- trainer: `max_time` must be a text, a",
+    ],
+    "+callbacks.x=5 trainer.benchmark=-1": [
+        "\n- `callbacks.x` must be a section with a `_target_`, got 5",
+        "\n- trainer: `benchmark` must be true, false or None, got -1.",
+    ],
+    "checkpoint.dirpath=5 trainer.accumulate_grad_batches=1.5": [
+        "\n- `checkpoint.dirpath` must be a path, got 5",
+        "`accumulate_grad_batches` must be a whole number, got 1.5.",
+    ],
     "trainer.num_sanity_val_steps=[]": ["`num_sanity_val_steps` must be a whole number or None, got []."],
     "model.classes=2": ["fedhpo: client ", " failed before the first round", "Target 2 is out of bounds"],
     "model=lenet": ["LeNet takes images here", "got one of shape (", "synthetic_images"],
@@ -137,7 +144,7 @@ def test_wrong_settings_are_refused_in_the_words_of_the_command(tmp_path: Path, 
 
 @pytest.mark.parametrize("more", ["trainer.max_epochs=10 search.max_rounds=8", "search.max_rounds=6 search.budget=42"])
 def test_what_is_advised_for_a_retraining_works(tmp_path: Path, more: str) -> None:
-    train(composed(tmp_path, "trainer.max_epochs=8", "fed.retrain=2", *more.split()))
+    train(composed(tmp_path, "explain=true", "trainer.max_epochs=8", "fed.retrain=2", *more.split()))
 
 
 LOGGERS = {

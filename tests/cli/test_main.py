@@ -285,7 +285,3 @@ def test_explain_trains_nothing_and_leaves_no_files_of_a_run(
     left = {path.name for path in folder.rglob("*") if path.is_file()}
     assert left <= {"multirun.yaml", "config.yaml", "hydra.yaml", "overrides.yaml", "fedhpo.log"}
     assert not (folder / "0" / "config.yaml").exists()
-    code, told = call(*small(["explain=true", "fed.cohort=9", "data.clients=8"]), f"hydra.run.dir={tmp_path / 'one'}")
-    assert code == 1 and "fedhpo: `cohort` is 9, but the federation has 8 clients" in told
-    code, told = call(*small(["explain=perhaps"]), f"hydra.run.dir={tmp_path / 'two'}")
-    assert code == 1 and "explain" in told

@@ -81,8 +81,7 @@ def test_one_map_is_plain_training() -> None:
 
 @UNFINISHED
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-@pytest.mark.parametrize("after_validation", [True, False])
-@pytest.mark.parametrize("method", ["halving", "exponentiated"])
+@pytest.mark.parametrize(("method", "after_validation"), [("halving", True), ("exponentiated", False)])
 def test_a_resumed_run_equals_a_whole_one(method: Any, after_validation: bool, tmp_path: Path) -> None:
     maps = MAPS | {"noise": lambda x: x + torch.randn_like(x)}
     saving = {"enable_checkpointing": True, "default_root_dir": tmp_path}

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.callbacks import LambdaCallback, OnExceptionCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_fedhpo import FederatedLoop, processes
@@ -70,6 +70,12 @@ def stop(trainer: Any, module: Any) -> None:
     trainer.should_stop = RANK == 1 and trainer.current_epoch == 0
 
 
+def kill(trainer: Any, module: Any) -> None:
+    """Kill the first process in the second round."""
+    if RANK == 0 and trainer.current_epoch == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def end(trainer: Any, module: Any) -> None:
     """Send SIGTERM to the second process when the second round is over."""
     if RANK == 1 and trainer.current_epoch == 1:
@@ -103,7 +109,12 @@ def main(folder: Path) -> None:
     found["sums"] = [torch.equal(got, a + b) for got, a, b in zip(summed, one, other, strict=True)]
     found["largest"] = [torch.equal(got, torch.maximum(a, b)) for got, a, b in zip(largest, most, more, strict=True)]
     (folder / f"{RANK}.json").write_text(json.dumps(found))
-    processes.disconnect()
+    fed, ends = FederatedLoop(cohort=8, executor="sequential"), LambdaCallback(on_train_epoch_start=kill)
+    trainer = quiet_trainer(3, fed, ends, OnExceptionCheckpoint(folder), enable_checkpointing=True, **TOGETHER)
+    try:
+        trainer.fit(ToyModule(), datamodule=toy_data())
+    except processes.LostProcessError:
+        sys.excepthook(*sys.exc_info())
 
 
 def methods(folder: Path) -> None:

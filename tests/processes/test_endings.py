@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.processes.cases import differences
-from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, process, rows, surroundings
+from tests.runs import PLAIN, SEARCHED, SMALL, fedhpo, rows, surroundings
 from tests.runs import quiet_surroundings as quiet_surroundings  # the fixture is used unasked
 
 TWO = ["trainer.strategy=ddp", "trainer.devices=2"]
@@ -126,28 +126,3 @@ def test_the_end_of_one_is_the_end_of_all(number: int, receiver: str, said: str,
     rest = [*LONG, f"trainer.max_epochs={rounds}", f"ckpt_path={kept}", f"hydra.run.dir={tmp_path / 'rest'}"]
     assert fedhpo(*rest, cwd=tmp_path).returncode == 0
     assert len(rows(tmp_path / "rest" / "history.csv")) == rounds
-
-
-SCRIPT = """
-import os, signal
-from lightning.pytorch.callbacks import LambdaCallback, OnExceptionCheckpoint
-from lightning_fedhpo import FederatedLoop
-from lightning_fedhpo.testing import ToyModule, quiet_trainer, toy_data
-
-def kill(trainer, module):
-    if trainer.current_epoch == 1 and trainer.global_rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-fed, ends = FederatedLoop(cohort=4, executor="sequential"), LambdaCallback(on_train_epoch_start=kill)
-options = {"strategy": "ddp", "devices": 2, "enable_checkpointing": True}
-trainer = quiet_trainer(3, fed, ends, OnExceptionCheckpoint("."), **options)
-trainer.fit(ToyModule(), datamodule=toy_data())
-"""
-
-
-def test_where_the_first_process_is_killed_the_next_one_writes_and_speaks(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    done = process("script.py", cwd=tmp_path, timeout=180)  # waits for the second process too: it has the same pipes
-    assert done.returncode == -signal.SIGKILL
-    assert "LostProcessError: another process of this run has ended" in done.stderr
-    assert torch.load(tmp_path / "on_exception.ckpt", weights_only=True)["epoch"] == 1

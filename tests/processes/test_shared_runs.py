@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_fedhpo.testing import ToyModule
 from tests.fits import fit
@@ -42,6 +43,7 @@ def launched(folder: Path, what: str) -> list[dict[str, Any]]:
     """Return what two processes find."""
     done = process("-m", "tests.processes.child", str(folder), what, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "said").write_text(done.stderr)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -90,6 +92,11 @@ def test_what_differs_between_processes_does_not_matter(name: str, found: Any) -
 def test_the_end_of_one_is_the_end_of_both(name: str, message: str, rounds: int, found: Any) -> None:
     for said, done in (one[name] for one in found[0]):
         assert message in said and done == rounds
+
+
+def test_where_the_first_process_is_killed_the_next_one_writes_and_speaks(found: Any) -> None:
+    assert "LostProcessError: another process of this run has ended" in (found[1] / "said").read_text()
+    assert torch.load(found[1] / "on_exception.ckpt", weights_only=True)["epoch"] == 1
 
 
 def test_maps_are_scored_on_the_examples_of_both(found: Any) -> None:

@@ -87,23 +87,29 @@ LOSES: dict[str, Callable[[Any], bool]] = {
 """There is something to lose: buffers are full, arms were eliminated, a second phase was trained."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_resumed_from_inside_a_round_and_from_its_end(name: str, whole: Whole) -> None:
+FAST = ("manual", "halving, fedex, side by side", "fedpop, retrain", "fedtune, nearest, two arms")
+"""The contracts resume every method, tuner and search alone; these are of several parts."""
+
+
+def _check(name: str, whole: Whole, every: bool) -> None:
     expected, folder = whole(name)
     edges = _files(folder, "epoch")
-    for path in (_middle(folder), edges[len(edges) // 2]):
+    for path in folder.glob("*.ckpt") if every else (_middle(folder), edges[len(edges) // 2]):
         assert _differing(name, path, expected) == [], path.name
     states = torch.load(edges[-1], weights_only=True)["callbacks"]  # by the safe loader
     assert _strange(states["FederatedLoop"]) == []
     assert LOSES.get(name, _arms)(states)
 
 
+@pytest.mark.parametrize("name", FAST)
+def test_resumed_from_inside_a_round_and_from_its_end(name: str, whole: Whole) -> None:
+    _check(name, whole, every=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_resumed_from_every_checkpoint(name: str, whole: Whole) -> None:
-    expected, folder = whole(name)
-    for path in folder.glob("*.ckpt"):
-        assert _differing(name, path, expected) == [], path.name
+    _check(name, whole, every=True)
 
 
 def test_it_does_not_hold_what_can_be_derived(whole: Whole) -> None:

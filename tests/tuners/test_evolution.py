@@ -14,7 +14,7 @@ from lightning_fedhpo.arms.scores import best_and_worst
 from lightning_fedhpo.space.dimensions import Dimension
 from lightning_fedhpo.tuners.evolution import perturb_config
 
-DRAWS = 10_000
+DRAWS = 4_000
 DIMENSIONS: dict[str, Dimension[Any]] = {
     "dropout": Float(0.0, 10.0),
     "lr": Float(1e-4, 1.0, log=True),

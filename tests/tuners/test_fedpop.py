@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +20,6 @@ from lightning_fedhpo.cli.main import train
 from lightning_fedhpo.testing import toy_run, uneven_data
 from lightning_fedhpo.types import ClientResult
 from tests.runs import composed, quiet_surroundings, rows  # noqa: F401 - the fixture is used unasked
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tracking"))
-import offline  # noqa: E402 - a module of the tests beside this folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:mode='max' prefers large values of 'val_loss'", "ignore:Scaffold takes")
 
@@ -230,14 +226,12 @@ def test_inside_successive_halving_eliminations_come_first_and_level_g_has_one_c
     assert {len(configs) for configs in used.values()} == {1}
 
 
-def test_the_table_of_a_run_of_fedhpo_and_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_the_table_of_a_run_of_fedhpo_and_of_its_logger(tmp_path: Path) -> None:
     chosen = ["search=random", "tuner=fedpop", "search.budget=15", "trainer.max_epochs=5", "fed.executor=sequential"]
-    train(composed(tmp_path, *chosen, "logger.mode=offline", logger="wandb"))
+    train(composed(tmp_path, *chosen, logger="csv"))
     written = rows(tmp_path / "lineage.csv")
     assert [row["round"] for row in written] == ["0", "1", "2", "3"]
-    (path,) = offline.files(tmp_path)
-    logged = offline.table(path, "lineage")
-    assert [float(row["server/lr"]) for row in written] == [row["server/lr"] for row in logged]
+    logged = rows(tmp_path / "csv" / "lineage.csv")
+    assert [row["server/lr"] for row in written] == [row["server/lr"] for row in logged]
     assert all(row["arm"] != row["parent"] for row in logged)
-    assert {"fedpop/parent", "fedpop/epsilon"} <= {name for row in offline.history(path) for name in row}
+    assert {"fedpop/parent", "fedpop/epsilon"} <= rows(tmp_path / "csv" / "metrics.csv")[0].keys()
