@@ -104,7 +104,10 @@ SETTINGS = {
         "\n- `checkpoint.dirpath` must be a path, got 5",
         "`accumulate_grad_batches` must be a whole number, got 1.5.",
     ],
-    "trainer.num_sanity_val_steps=[]": ["`num_sanity_val_steps` must be a whole number or None, got []."],
+    "evaluate=null trainer.num_sanity_val_steps=[]": [
+        "\n- `evaluate` must be a section with `clients`",
+        "`num_sanity_val_steps` must be a whole number or None, got [].",
+    ],
     "model.classes=2": ["fedhpo: client ", " failed before the first round", "Target 2 is out of bounds"],
     "model=lenet": ["LeNet takes images here", "got one of shape (", "synthetic_images"],
     "model=lstm": ["LSTM takes texts", "torch.float32"],

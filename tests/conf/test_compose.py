@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 import lightning_fedhpo.conf
@@ -17,8 +18,9 @@ from tests.conf.data_files import MAKERS, characters, images
 from tests.data.image_sets import write_batches, write_writers
 
 FOLDER = Path(lightning_fedhpo.conf.__path__[0])
-RUN = ["clients", "devices", "noise", "executor", "logger", "trainer"]
-GROUPS = ["data", "model", "algorithm", "search", "tuner", "space", *RUN]
+APART = ["algorithm", "clients", "devices", "noise", "executor", "logger", "trainer"]
+"""Groups whose options have nothing to do with each other: they are composed together."""
+GROUPS = ["data", "model", "search", "tuner", "space", *APART]
 EXPERIMENTS = "experiment"  # whole set-ups, which nothing has by default: +experiment=<name>
 
 
@@ -26,14 +28,10 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in (FOLDER / group).glob("*.yaml"))
 
 
-OPTIONS = [f"{group}={option}" for group in GROUPS for option in options(group)]
-
-
-def skip_without_extra(option: str) -> None:
-    if option == "search=bayesian":
-        pytest.importorskip("optuna", reason="needs the extra `bayes`")
-    if option in ("logger=mlflow", "logger=tensorboard"):
-        pytest.importorskip(option.partition("=")[2])
+OPTIONS = [[f"{group}={option}" for option in options(group)] for group in GROUPS]
+ALONE = [option for of_group in OPTIONS[: -len(APART)] for option in of_group]
+TOGETHER = [" ".join(filter(None, row)) for row in zip_longest(*OPTIONS[-len(APART) :])]
+EXTRAS = {"search=bayesian": "optuna", "logger=mlflow": "mlflow", "logger=tensorboard": "tensorboard"}
 
 
 @pytest.fixture
@@ -81,11 +79,12 @@ def test_the_default_budget_follows_the_rounds(whole, option: str):
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # in MLflow's own queries
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", [*ALONE, *TOGETHER])
 def test_every_option_makes_a_run(composed, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch):
-    skip_without_extra(option)
+    for package in (EXTRAS[one] for one in option.split() if one in EXTRAS):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)  # where MLflow keeps its runs
-    cfg = composed(option)
+    cfg = composed(*option.split())
     if option == "data=femnist":
         cfg.data.path = characters(tmp_path)
     if option in ("data=mnist", "data=fashion_mnist"):
