@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -86,7 +87,10 @@ def table(rows: Sequence[Row], noise: str = "") -> str:
     for method in order:
         cells = [_said(part[method]) if method in part else "-" for part in parts]
         cells += [_said(final[method]), _said(by_method(rows, "error_100", noise)[method])]
-        cells += ["" if method == other else gap(final[method], final[other]) for other in (order[0], "default")]
+        cells += [
+            "" if method == other or other not in final else gap(final[method], final[other])
+            for other in (order[0], "default")
+        ]
         mean = {name: fmean(spent[name][method]) for name in SPENT}
         megabytes = (mean["bytes_up"] + mean["bytes_down"]) / 1e6
         cells += [f"{one:,.0f}" for one in (mean["client_updates"], mean["local_steps"], megabytes, mean["seconds"])]
@@ -181,8 +185,7 @@ def figures() -> tuple[str, dict[str, Chart]]:
     text = []
     for noise in levels(row for rows in federations.values() for row in rows):
         for share in SHARES if not noise else SHARES[-1:]:
-            name = f"ranks_{share}{'_noisy_' + str(len(charts)) if noise else ''}"
-            charts[name] = rank_chart(federations, share, noise)
+            charts[re.sub(r"\W+", "_", f"ranks_{share} {noise}".strip())] = rank_chart(federations, share, noise)
     if charts:
         text += ["### Mean ranks", *(f"![{chart.title}]({name}.png)" for name, chart in charts.items())]
     for federation, rows in federations.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -126,15 +127,22 @@ def levels(rows: Iterable[Row]) -> list[str]:
 
 
 def by_method(rows: Sequence[Row], column: str, noise: str = "") -> dict[str, list[float]]:
-    """Return a column by method, of the methods with all seeds, in the order of seeds.
+    """Return a column by method, in the order of seeds, of the methods and seeds that make the largest whole table.
 
-    A method with fewer seeds than others waits, and so does one without a figure for a seed.
+    A method waits that lacks a seed of the others, and so does a seed that few methods have.
+
+    >>> have = ("a0", "a1", "b0", "b1", "b2", "c0", "c1", "d0")
+    >>> by_method([{"method": method, "seed": seed, "noise": "", "x": "0.5"} for method, seed in have], "x")
+    {'a': [0.5, 0.5], 'b': [0.5, 0.5], 'c': [0.5, 0.5]}
     """
     own: dict[str, dict[int, float]] = {}
     for row in rows:
         if row["noise"] == noise and row[column]:
             own.setdefault(row["method"], {})[int(row["seed"])] = float(row[column])
-    most = max(map(len, own.values()), default=0)
-    whole = {method: cells for method, cells in own.items() if len(cells) == most}
-    shared = sorted(set.intersection(*(set(cells) for cells in whole.values()))) if whole else []
-    return {method: [whole[method][seed] for seed in shared] for method in sorted(whole)}
+    having = Counter(seed for cells in own.values() for seed in cells)
+    order = sorted(having, key=lambda seed: (-having[seed], seed))
+    tables = []
+    for count in range(1, len(order) + 1):
+        seeds = sorted(order[:count])
+        tables.append({m: [own[m][seed] for seed in seeds] for m in sorted(own) if own[m].keys() >= set(seeds)})
+    return max(reversed(tables), key=lambda table: sum(map(len, table.values())), default={})
