@@ -124,18 +124,23 @@ def gap(errors: Sequence[float], others: Sequence[float]) -> str:
 
 
 def noise_table(rows: Sequence[Row]) -> str:
-    """Return the final errors with exact scores, and those with noise beside them, less the exact ones in pairs."""
+    """Return final errors with noisy scores, and with exact ones on the same seeds, level by level."""
     exact, *noisy = levels(rows)
-    final = {level: by_method(rows, FINAL, level) for level in (exact, *noisy)}
-    lines = ["| method | exact | " + " | ".join(f"{one} | less exact" for one in noisy) + " |"]
-    lines.append("|---" * (2 + 2 * len(noisy)) + "|")
-    for method in sorted(final[exact], key=lambda method: fmean(final[noisy[0]].get(method, [math.inf]))):
-        ours, cells = final[exact][method], []
-        for level in noisy:
-            theirs = final[level].get(method, [])
-            pairs = len(theirs) == len(ours)
-            cells += [_said(theirs), gap(theirs, ours)] if pairs else ["-", ""]
-        lines.append(f"| {method} | {_said(ours)} | " + " | ".join(cells) + " |")
+    lines = ["| method | scores | seeds | exact | noisy | noisy less exact |", "|---|---|---|---|---|---|"]
+    for level in noisy:
+        final = by_method(rows, FINAL, level)
+        for method in sorted(final, key=lambda method: fmean(final[method])):
+            found = {
+                noise: {
+                    row["seed"]: float(row[FINAL]) for row in rows if (row["method"], row["noise"]) == (method, noise)
+                }
+                for noise in (exact, level)
+            }
+            shared = sorted(found[exact].keys() & found[level].keys())
+            if shared:
+                ours, theirs = ([found[noise][seed] for seed in shared] for noise in (exact, level))
+                cells = [method, level, str(len(shared)), _said(ours), _said(theirs), gap(theirs, ours)]
+                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
