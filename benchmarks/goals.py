@@ -20,7 +20,7 @@ from benchmarks.cases import (
     RANKS_AUTO,
     SAME,
     SHARED,
-    WORST,
+    WHOLE,
 )
 from benchmarks.papers import SEARCHES
 from benchmarks.workloads import WORKLOADS
@@ -37,7 +37,8 @@ class Goal:
         against: What the ratio is over.
         least: The ratio.
         beside: What the machine gives to a side of which nothing is asked; shown beside what was measured.
-        window: The part of the run, or the worst of its parts, in the papers' space.
+        window: The part of the run, in the papers' space. `auto` is measured by the whole, with what comes before
+            the first round: an early part is a few seconds, in which one executor differs from itself by a third.
     """
 
     kind: str
@@ -49,7 +50,7 @@ class Goal:
     window: str = ""
 
 
-LANES = ("lanes", "compiled")
+LANES = ("lanes", "compiled", "auto")
 VECTORIZED = ("vectorized", "compiled")
 _OVER_ONE_BY_ONE = {"logistic": 4.0, "logistic-arms": 8.0, "mlp": 1.6, "lenet": 1.1}
 _OVER_BARE = {"mlp": 2.3, "lenet": 2.4, "logistic": 14.0, "logistic, cohort 100": 30.0}
@@ -62,7 +63,7 @@ GOALS = [
         for name, least in _OVER_ONE_BY_ONE.items()
         for window in (EARLY, LATE)
     ),
-    *(Goal(PAPERS_SPACE, name, ("auto",), BEST, 0.95, window=WORST) for name in SEARCHES),
+    *(Goal(PAPERS_SPACE, name, ("auto",), BEST, 0.95, window=WHOLE) for name in SEARCHES),
     *(Goal(SAME, name, VECTORIZED, BARE, least) for name, least in _OVER_BARE.items()),
     *(Goal(SAME, name, (ONE_BY_ONE, *VECTORIZED), BARE, least) for name, least in (("femnist", 1.5), ("lstm", 1.0))),
     *(Goal(kind, name, (ONE_BY_ONE,), BARE, 0.95) for kind in (SAME, OWN) for name in WORKLOADS),

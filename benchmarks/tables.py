@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, SHARED, WORST
+from benchmarks.cases import BARE, BEST, BEST_BARE, CORES, ONE_BY_ONE, OWN, PAPERS_SPACE, SAME, SHARED
 from benchmarks.goals import GOALS, Goal
 from benchmarks.machine import described
 from benchmarks.others.environments import OTHERS
@@ -131,15 +131,15 @@ def cell(row: Record | None) -> str:
 
 
 def reached(goal: Goal, record: Record, sides: Sequence[str]) -> Record | None:
-    """Return the best of some sides' lines for a goal, or the worst part's; None where nothing was measured."""
+    """Return the best of some sides' lines for a goal; None where nothing was measured."""
     rows = [
         row
         for row in record.get(goal.kind, {}).get("rows", [])
         if (row["case"], row["against"]) == (goal.case, goal.against)
         and row["side"] in sides
-        and goal.window in (row.get("window", ""), WORST)
+        and goal.window == row.get("window", "")
     ]
-    return (min if goal.window == WORST else max)(rows, key=lambda row: row["ratio"], default=None)
+    return max(rows, key=lambda row: row["ratio"], default=None)
 
 
 def goals(record: Record) -> str:
