@@ -50,8 +50,7 @@ def read_best(path: str | PathLike[str]) -> dict[str, Any]:
             f"{place} has a section {foreign[0]!r} that means nothing: there are {', '.join(SECTIONS)}."
             f"{did_you_mean(str(foreign[0]), SECTIONS)}"
         )
-    lacking = [name for name in VALUES[:2] if name not in found]
-    if lacking:
+    if lacking := [name for name in VALUES[:2] if name not in found]:
         raise ValueError(
             f"{place} has no section {' and no section '.join(map(repr, lacking))}, such as `{lacking[0]}: {{}}` for "
             "one without values of its own."

@@ -98,4 +98,4 @@ class ClientStates(Mapping[int, ClientState]):
 
 
 def _size(state: ClientState) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensors in state.values() for tensor in tensors)
+    return sum(tensor.nbytes for tensors in state.values() for tensor in tensors)

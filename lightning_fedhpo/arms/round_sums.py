@@ -62,13 +62,11 @@ class RoundSums:
         for largest, tensor in zip(self.integers, integers, strict=True):
             torch.maximum(largest, tensor, out=largest)
 
+    @torch.no_grad()
     def add_stacked(self) -> None:
         """Add the rows that wait, as one product of weights and differences, and let go of their stack."""
-        if self._rows:
-            self._add_rows()
-
-    @torch.no_grad()
-    def _add_rows(self) -> None:
+        if not self._rows:
+            return
         first, count = self._rows[0], len(self._rows)
         chosen = slice(first, first + count) if self._rows[-1] == first + count - 1 else self._rows  # they rise
         weights, found = torch.tensor(self._shares, dtype=torch.float64), []

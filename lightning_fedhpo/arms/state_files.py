@@ -100,19 +100,17 @@ class Spill:
 
     def read(self, name: str) -> ClientState:
         """Map a state into memory, if not a bit of it has changed."""
-        what, found = fault(self.root, name), None
+        what = fault(self.root, name)
         if what is None:
             try:
-                found = torch.load(self.root / name, weights_only=True, mmap=True)
+                state: ClientState = torch.load(self.root / name, weights_only=True, mmap=True)
+                return state
             except OSError as error:  # it has just gone
                 what = f"cannot be read ({error.strerror})"
-        if found is None:
-            raise UnreadableError(
-                f"{self.root / name}, which has what a client keeps, {what}: bring the file back and resume, or "
-                "resume from an earlier checkpoint."
-            )
-        state: ClientState = found
-        return state
+        raise UnreadableError(
+            f"{self.root / name}, which has what a client keeps, {what}: bring the file back and resume, or "
+            "resume from an earlier checkpoint."
+        )
 
 
 def fault(root: str | Path, name: str) -> str | None:

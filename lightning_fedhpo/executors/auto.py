@@ -104,7 +104,7 @@ def _is_small(executor: Executor, bench: Workbench, step: Operations, plan: Plan
     together = isinstance(executor, VectorizedExecutor)
     lanes = min(plan.jobs, executor.batched.programs.lanes) if isinstance(executor, VectorizedExecutor) else 1
     recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in bench.local.module.modules())
-    size = sum(tensor.numel() * tensor.element_size() for tensor in bench.state.weights)
+    size = sum(tensor.nbytes for tensor in bench.state.weights)
     return step.all * lanes < SMALL_STEP[together] and not (recurrent and size >= LARGE_MODEL)
 
 

@@ -26,7 +26,7 @@ class Threads:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        check_kinds(Threads, vars(self))
+        check_kinds(type(self), vars(self))
         if self.threads is not None:
             whole("threads", self.threads, high=1024, why="None decides by the size of a step")
 
@@ -57,7 +57,6 @@ class Vectorized(Threads):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kinds(Vectorized, vars(self))
         if self.memory is not None:
             whole("memory", self.memory, why="None takes what the device has")
 

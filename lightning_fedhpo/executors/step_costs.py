@@ -7,7 +7,7 @@ of a server of 2023. What counts are their ratios, which are much the same from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -104,9 +104,8 @@ def _cost(graph: Graph, **options: Any) -> tuple[float, float]:
     call = work = 0.0
     for node in graph.nodes:
         if node.op == "call_function":
-            args, kwargs = tree_map(_value, (node.args, node.kwargs))
             call += CALL["traced"]
-            work += work_of(node.target, args, kwargs, node.meta.get("val"), **options)
+            work += work_of(node.target, tree_map(_value, node.args), node.meta.get("val"), **options)
     return call, work
 
 
@@ -125,7 +124,7 @@ class StepCounter(TorchDispatchMode):
         """Run an operation and count it."""
         found = func(*args, **(kwargs or {}))
         self.call += CALL["module"] + (CONVOLVED["module"] if "convolution" in func.__name__ else 0.0)
-        self.work += work_of(func, args, kwargs or {}, found)
+        self.work += work_of(func, args, found)
         if func._opname in _PRODUCTS:
             self.largest = max(self.largest, 2.0 * found.numel() * args[_PRODUCTS[func._opname]].shape[-1])
         return found
@@ -137,16 +136,7 @@ class StepCounter(TorchDispatchMode):
         return StepCost(self.call - fewer.call, read + UPDATE * parameters, work / examples)
 
 
-def work_of(
-    func: Any,
-    args: Any,
-    kwargs: Mapping[str, Any],
-    found: Any,
-    *,
-    lanes: int = 0,
-    compiled: bool = False,
-    onednn: bool = False,
-) -> float:
+def work_of(func: Any, args: Any, found: Any, *, lanes: int = 0, compiled: bool = False, onednn: bool = False) -> float:
     """Return what an operation costs beside its call; ``lanes`` is zero for a step of one job."""
     name = getattr(func, "_opname", "") or getattr(func, "__name__", "")
     if name in ("convolution", "convolution_backward"):

@@ -19,8 +19,6 @@ from lightning_fedhpo.files import digest
 from lightning_fedhpo.files.folders import written
 
 SUFFIX = ".ckpt"
-
-
 OBJECTS = "holds objects, which torch loads only if `torch.serialization.add_safe_globals` allows their classes"
 
 

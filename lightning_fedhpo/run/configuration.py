@@ -22,19 +22,11 @@ def configuration(parts: RunParts) -> dict[str, Any]:
         {
             "data": {"_target_": _target(data), **federation, "fingerprint": known["federation"]},
             "model": {"_target_": _target(module), **module.hparams_initial},
-            "algorithm": {"_target_": _target(parts.algorithm), **_settings(known["algorithm"])},
+            "algorithm": _part(parts.algorithm, known["algorithm"]),
             "space": _space(spaces[0]) if spaces else None,
-            "search": None
-            if isinstance(parts.search, NoSearch)
-            else {"_target_": _target(parts.search), **_settings(known["search"])},
-            "tuner": None
-            if isinstance(parts.tuner, Untuned)
-            else {"_target_": _target(parts.tuner), **_settings(known["tuner"])},
-            "trainer": {
-                "_target_": _target(parts.trainer),
-                "max_epochs": parts.trainer.max_epochs,
-                **known["trainer"],
-            },
+            "search": None if isinstance(parts.search, NoSearch) else _part(parts.search, known["search"]),
+            "tuner": None if isinstance(parts.tuner, Untuned) else _part(parts.tuner, known["tuner"]),
+            "trainer": _part(parts.trainer, {"max_epochs": parts.trainer.max_epochs, **known["trainer"]}),
             "seed": parts.options.seed,
             "fed": {"_target_": _target(parts.options), **loop},
         }
@@ -46,8 +38,8 @@ def _target(one: object) -> str:
     return f"{type(one).__module__}.{type(one).__qualname__}"
 
 
-def _settings(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in identity.items() if name not in ("name", "space")}
+def _part(one: object, known: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_target_": _target(one), **{name: known[name] for name in known if name not in ("name", "space")}}
 
 
 def _space(space: SearchSpace) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Records:
         """The jobs done for good, those after the search too."""
         return self.ledger.client_updates + self.retraining.client_updates
 
-    def figures_of(self, arm: Arm, figures: Mapping[str, float]) -> None:
+    def add_figures(self, arm: Arm, figures: Mapping[str, float]) -> None:
         """Add a tuner's figures and the ledger to an arm's row."""
         row = self.rows[arm.index]
         row |= {f"ledger/{name}": count for name, count in self.ledger.as_dict().items()} | dict(figures)

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("lightning_fedhpo")
 LOGGER.setLevel(logging.INFO)
-if (
-    not logging.getLogger().hasHandlers()
-):  # a script that has not set up logging sees the lines, as with Lightning's own
+if not logging.getLogger().hasHandlers():  # a script without logging of its own sees the lines, as Lightning's
     LOGGER.addHandler(logging.StreamHandler())
     LOGGER.propagate = False
 

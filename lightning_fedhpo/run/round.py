@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lightning_fedhpo import machine, processes, seeding
@@ -113,11 +114,7 @@ class Round:
             yield
 
     def _all_results(self, arms: Mapping[int, Arm]) -> Generator[ClientResult]:
-        step = self._executor.step_cost
-
-        def cost(job: Job) -> float:
-            return self._parts.cost(job, step)
-
+        cost = partial(self._parts.cost, step=self._executor.step_cost)
         yield from processes.shared_round(self.jobs, arms, self._received, cost, self._check)
 
     def _received(self, jobs: Sequence[Job], arms: Mapping[int, Arm]) -> Iterator[ClientResult]:
@@ -197,7 +194,7 @@ class Round:
             result_text.tell_eliminated(eliminated, arms, parts.options.monitor)
             parts.tuner.evolve(arms.live, self.context)
         for arm in took_part:
-            records.figures_of(arm, parts.tuner_of(arm).figures(arm))
+            records.add_figures(arm, parts.tuner_of(arm).figures(arm))
         tested = online_test(parts, arms.best, self._executor, records.spent - len(took_part), records.spent)
         self.rows = records.close(arms.best.index, len(arms.live), tested)
         state.phase = "between rounds"

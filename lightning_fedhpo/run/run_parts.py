@@ -149,7 +149,7 @@ class RunParts:
 
     def steps(self, job: Job) -> int:
         """Return the local steps of a job, as far as they are known before it runs."""
-        return self.epochs(job) * self.batches(self._examples(job), self._batch_size(job))
+        return self.epochs(job) * self.limits.batches(self._examples(job), self._batch_size(job))
 
     def cost(self, job: Job, step: StepCost) -> float:
         """Return what the steps of a job cost, as far as they are known before it runs."""
@@ -172,7 +172,3 @@ class RunParts:
         """How many jobs the whole run has, if it is as long as it may be; None if unknown."""
         spends = self.search.spends
         return self.options.cohort * (spends + (self.options.retrain or 0)) if spends else None
-
-    def batches(self, examples: int, batch_size: int) -> int:
-        """Return the batches of an epoch on so many examples."""
-        return self.limits.batches(examples, batch_size)

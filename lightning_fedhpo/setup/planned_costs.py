@@ -201,7 +201,7 @@ class Planner:
         parts, bench = self._parts, self._bench
         epochs, examples = parts.epochs(job), int(parts.data.sizes("train")[job.client])
         batch_size = int(job.config.get("batch_size", bench.binding.settings.batch_size))
-        batches = parts.batches(examples, batch_size)
+        batches = parts.limits.batches(examples, batch_size)
         score: Mapping[str, float] = {} if bench.monitor is None else {bench.monitor: 0.0}
         scored = score if len(bench.data.rows(job.client, "val")) else {}
         done = Done(parts.steps(job), epochs * min(examples, batches * batch_size), 0)

@@ -31,7 +31,7 @@ def longest(parts: RunParts, tuning: TuningPlan) -> tuple[int, int]:
     epochs = max(tuning.values("epochs"), default=options.epochs)
     epochs += max(tuning.values(LOCAL_EPOCHS), default=int(parts.algorithm.client.get(LOCAL_EPOCHS, 0)))
     batch_size = max(1, min(tuning.values("batch_size"), default=parts.data.batch_size))  # 0 is refused later
-    return epochs, parts.batches(parts.data.sizes("train").max(), batch_size)
+    return epochs, parts.limits.batches(parts.data.sizes("train").max(), batch_size)
 
 
 def check(parts: RunParts, tuning: TuningPlan) -> private.RoundSchedulers | None:

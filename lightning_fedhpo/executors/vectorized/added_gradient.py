@@ -21,7 +21,7 @@ class AddedGradient:
     def __init__(self, algorithm: Method, carried: Sequence[Tensor]) -> None:
         self._algorithm = algorithm
         self.names, self.example, self.carried = list(algorithm.client), list(carried), len(carried)
-        self.nbytes = sum(tensor.numel() * tensor.element_size() for tensor in carried)
+        self.nbytes = sum(tensor.nbytes for tensor in carried)
 
     def batched(
         self, weights: Sequence[Tensor], start: Sequence[Tensor], numbers: Sequence[Tensor], carried: Sequence[Tensor]

@@ -69,7 +69,7 @@ class BatchedJobs:
         self._generator = torch.Generator()
         weights = bench.state.weights
         self._dtype, self._device = precision_of(weights), weights[0].device
-        self.model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights)
+        self.model_bytes = sum(tensor.nbytes for tensor in weights)
         self._val_width, self.chosen = 1, LaneShape(1, 1, None, 1.0)
 
     @property
@@ -220,10 +220,10 @@ class BatchedJobs:
         """Return the programs' inputs of every tick behind what lanes hold, but for the columns."""
         programs, plan, settings, arrays = self.programs, planned.plan, planned.settings, list[Any]()
         at = BatchPosition(plan.steps, *(() if programs.whole else (plan.opens, plan.closes)))
-        for group, varying in enumerate(programs.varying):
+        for group in range(len(programs.options)):
             options = np.array([setting.options[group] for setting in settings])
             named = {name: options[:, place][plan.job] for place, name in enumerate(programs.update.options)}
-            values = {name: named[name] for name in ("lr", *varying)}
+            values = {name: named[name] for name in ("lr", *programs.varying)}
             arrays += programs.coefficients(group, values, at)[1].values()
         arrays += [np.array(column)[plan.job] for column in zip(*(s.own for s in settings), strict=True)]
         arrays += [np.array(column)[plan.job] for column in zip(*(s.algorithm for s in settings), strict=True)]

@@ -163,7 +163,7 @@ def _programs(bench: Workbench, client: int, trusts_user: bool) -> Programs:
         update=update,
         all_groups=[place.get(id(weight)) for weight in weights],
         options=[dict(zip(fixed, read_options(group, fixed), strict=True)) for group in groups],
-        varying=[varying for _ in groups],
+        varying=varying,
         own=list(own),
         added_gradient=added,
         data=placed,

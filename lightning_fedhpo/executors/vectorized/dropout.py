@@ -8,7 +8,7 @@ is the same, the masks are not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,14 +35,13 @@ def hashed(state: Tensor) -> Tensor:
     return state ^ (state >> 15)
 
 
-def keep_mask(salt: Tensor, layer: int, shape: Iterable[int], probability: float | Tensor) -> Tensor:
+def keep_mask(salt: Tensor, layer: int, shape: Sequence[int], probability: float | Tensor) -> Tensor:
     """Return which elements are kept.
 
     >>> mask = keep_mask(torch.tensor(5), 0, (100, 100), 0.25)
     >>> 0.73 < float(mask.float().mean()) < 0.77
     True
     """
-    shape = tuple(shape)
     places = torch.arange(math.prod(shape), device=salt.device).reshape(shape)
     numbers = hashed(hashed(places + salt) + (layer + 1) * 0x9E3779B1)
     return numbers >= probability * float(_BITS)

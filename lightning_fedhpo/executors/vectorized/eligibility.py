@@ -43,9 +43,8 @@ def conditions(bench: Workbench) -> tuple[Update | None, list[str]]:
     }
     own = own_values(binding)
     found |= {f"the hyperparameter {name!r} is no number": not _is_number(binding.original(name)) for name in own}
-    update = (
-        update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None
-    )  # else `lightning_features` has said so
+    # Of several optimizers `lightning_features` has said so.
+    update = update_of(trainer.optimizers[0]) if len(trainer.optimizers) == 1 else None
     if isinstance(update, Update):
         known = {*own, *update.options, *LOOP, DECAY, *algorithm.client, *(RATES if binding.by_rounds else ())}
         strange = sorted({group_of(name)[0] for name in binding.names} - known)

@@ -18,16 +18,13 @@ class Rows:
 
     >>> rows = Rows([torch.zeros(2, 3)])
     >>> rows.load([1], [[torch.ones(3)]])
-    >>> len(rows), rows.tensors[0].tolist(), rows.of(1)
-    (2, [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], [tensor([1., 1., 1.])])
+    >>> rows.tensors[0].tolist(), rows.of(1)
+    ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], [tensor([1., 1., 1.])])
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
         self._rows = list(zip(*(tensor.unbind() for tensor in tensors), strict=True))
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def of(self, row: int) -> list[Tensor]:
         """Return a row of each tensor, as views."""

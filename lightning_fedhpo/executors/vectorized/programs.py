@@ -7,7 +7,6 @@ what is logged in place. The validation program adds up what is logged. There is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -74,15 +73,15 @@ class Programs:
     """Traces a module's steps once, for so many ``lanes`` and pieces of one ``width``, and keeps the programs.
 
     ``steps`` and ``data`` are by stage. ``all_groups`` has each weight's parameter group, None if it is in none.
-    Of each group, ``options`` are the same for all jobs; ``varying`` ones are each job's own. ``whole`` says whether
-    every batch is one piece.
+    Of each group, ``options`` are the same for all jobs; the ``varying`` ones and ``lr`` are each job's own. ``whole``
+    says whether every batch is one piece.
     """
 
     steps: Mapping[str, ExampleStep]
     update: Update
     all_groups: Sequence[int | None]
     options: Sequence[Mapping[str, float]]
-    varying: Sequence[Sequence[str]]
+    varying: Sequence[str]
     own: Sequence[str]
     added_gradient: AddedGradient | None
     data: Mapping[str, WaveData]
@@ -130,7 +129,7 @@ class Programs:
         """Return the coefficients that are known now, and the names of the others."""
         one = np.ones((1, 1))
         at = BatchPosition(one, *(() if self.whole else (one > 0, one > 0)))
-        known, arrays = self.coefficients(group, {name: 0.5 * one for name in ("lr", *self.varying[group])}, at)
+        known, arrays = self.coefficients(group, {name: 0.5 * one for name in ("lr", *self.varying)}, at)
         return known, list(arrays)
 
     def freeze(self, weights: Sequence[int]) -> None:
@@ -172,8 +171,9 @@ class Programs:
 
     def _traced(self, stage: str, inputs: Sequence[Tensor]) -> GraphModule:
         function = self._training if stage == "training" else self._validation
-        with self._guard(stage), torch.no_grad():
-            return trace(function, self._spare(stage, inputs), self._held(stage, inputs), self.steps[stage].weights)
+        step = self.steps[stage]
+        with pure_step_guard(step.module, stage), torch.no_grad():
+            return trace(function, self._spare(stage, inputs), self._held(stage, inputs), step.weights)
 
     def _held(self, stage: str, inputs: Sequence[Tensor]) -> dict[int, Tensor]:
         """Return the columns by their places; they hold the same rows at every step."""
@@ -277,9 +277,6 @@ class Programs:
         for total, value in zip(sums, found, strict=True):
             total.add_(value)
         return []
-
-    def _guard(self, stage: str) -> AbstractContextManager[None]:
-        return pure_step_guard(self.steps["training"].module, stage)
 
 
 def _taker(inputs: Sequence[Tensor]) -> Callable[[int], list[Tensor]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import Tensor
 from torch.fx import GraphModule, Node
 
 _OVERLOADS = {"default", "Tensor", "Scalar", "int", "self", "dim", "dims", "dim_IntList", "Tensor_Scalar"}
@@ -31,9 +30,9 @@ def native(module: GraphModule) -> GraphModule:
     graph = copy.deepcopy(module.graph)
     for node in graph.nodes:
         name = _name(node)
-        if name in _FUNCTIONS and hasattr(torch, name):
+        if name in _FUNCTIONS:
             node.target = getattr(torch, name)
-        elif name in _METHODS and hasattr(Tensor, name):
+        elif name in _METHODS:
             node.op, node.target = "call_method", name
     return GraphModule(module, graph)
 

@@ -96,7 +96,7 @@ def compiler() -> str | None:
 def bytes_made(graph: Graph) -> int:
     """Return how many bytes a step's operations return, without views of what they were given."""
     made = [node.meta.get("val") for node in graph.nodes if node.op == "call_function" and _makes(node)]
-    return sum(value.numel() * value.element_size() for value in made if isinstance(value, Tensor))
+    return sum(value.nbytes for value in made if isinstance(value, Tensor))
 
 
 def _makes(node: Node) -> bool:
