@@ -139,6 +139,7 @@ def choose_shape(
     8
     """
     single = jobs.each(alone)
+    whole = float(single.sum()) or 1.0  # zero if a step's operations could not be counted
     limits = [None] if all_in_lanes else [None, *np.unique(jobs.batch_size).tolist()[1:]]
     several = int(jobs.batch_size.shape[1])
     found = LaneShape(1, 1, 0, np.inf if all_in_lanes else 1 - LEAST_GAIN)
@@ -149,7 +150,7 @@ def choose_shape(
             ticks = np.where(inside, jobs.ticks(width), 0)
             for lanes in _numbers(min(several, most(width))):
                 longest = np.maximum(np.ceil(ticks.sum(1) / lanes), ticks.max(1))
-                share = float((longest.sum() * tick(width, lanes) + rest) / single.sum())
+                share = float((longest.sum() * tick(width, lanes) + rest) / whole)
                 if share < found.share:
                     found = LaneShape(lanes, width, limit, share, tick(width, lanes), None if all_in_lanes else alone)
     return found

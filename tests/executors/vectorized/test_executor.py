@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lightning_fedhpo import Choice, FederatedData, FederatedLoop, Fixed, Float, Int, Natural, RandomSearch, SearchSpace
 from lightning_fedhpo.client.workbench import STEPS_COMPARED, Workbench
-from lightning_fedhpo.executors import Vectorized
-from lightning_fedhpo.executors.step_costs import StepCost
+from lightning_fedhpo.executors import Vectorized, auto
+from lightning_fedhpo.executors.step_costs import Operations, StepCost
 from lightning_fedhpo.executors.vectorized import builder
 from lightning_fedhpo.executors.vectorized.batched_jobs import BatchedJobs
 from lightning_fedhpo.executors.vectorized.lane_shape import DrawnJobs, LaneShape
@@ -83,6 +83,12 @@ def test_a_round_chooses_which_jobs_run_in_lanes(tick: float, most: int, monkeyp
     monkeypatch.setattr(builder, "choose_shape", lambda *_, **__: shape)
     space = tuned(batch_size=Choice([4, 8, 16]))
     agree(*(run(way, Net(), space, cohort=8, epochs=2) for way in ("sequential", "auto")))
+
+
+def test_jobs_run_in_lanes_as_asked_for_where_a_step_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "operations", lambda *_: Operations(0.0))  # as after an error while it counts
+    fed = run(PLAIN, Net(), tuned(batch_size=Choice([4, 8])), cohort=4, epochs=2)
+    assert is_vectorized(fed), fed.choice
 
 
 def test_the_first_comparison_takes_no_more_epochs_than_it_compares(monkeypatch: pytest.MonkeyPatch) -> None:
