@@ -1,10 +1,10 @@
 """The guard: short turns of the bare loop and ours in one process, against the ratios last recorded.
 
     python -m benchmarks.guard             # fails below 0.8 of a ratio that this machine has recorded
-    python -m benchmarks.guard --record    # writes this machine's ratios into benchmarks/recorded.json
+    python -m benchmarks.guard --record    # writes benchmarks/recorded.json
 
-The file has a record of every kind of machine that was recorded on, and its figures only rise. Noise of the machine
-hits both sides of a ratio. What falls short is measured once more, with twice the turns, before it counts.
+Noise of the machine hits both sides of a ratio. What falls short is measured once more, with twice the turns, before
+it counts.
 """
 
 from __future__ import annotations
@@ -85,62 +85,35 @@ def again(short: Mapping[str, str], cases: Sequence[Case] = CASES) -> list[Case]
     return [case for case in wanted if case.executors]
 
 
-def record_of(this: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the record of a kind of machine, or None.
-
-    >>> here = {"processor": "a", "cores": 2, "system": "Linux"}
-    >>> record_of(here, [{"machine": here, "ratios": {"mlp sequential": 0.9}}])["ratios"]
-    {'mlp sequential': 0.9}
-    """
-    return next((one for one in records if same(this, one["machine"])), None)
-
-
-def raised(old: Mapping[str, float], new: Mapping[str, float]) -> Ratios:
-    """Return the new ratios, but where the old one is larger: figures only rise.
-
-    >>> raised({"mlp sequential": 0.9, "gone": 1.0}, {"mlp sequential": 0.8412, "lstm sequential": 1.0})
-    {'mlp sequential': 0.9, 'lstm sequential': 1.0}
-    """
-    return {name: max(round(ratio, 3), old.get(name, 0.0)) for name, ratio in new.items()}
-
-
 def record(turns: int, say: Say = print) -> None:
     """Write down the ratios of this machine, of several runs the least: neighbours weigh on one and not on another."""
     runs = [measured(CASES, turns, say) for _ in range(RUNS)]
-    least = {name: min(found[name] for found in runs) for name in runs[0]}
-    records = json.loads(RECORDED.read_text())
-    before = record_of(machine(), records)
-    ratios = raised(before["ratios"] if before else {}, least)
-    kept = [one for one in records if one is not before]
-    text = json.dumps([*kept, {"machine": machine(), "turns": turns, "ratios": ratios}], indent=1)
-    RECORDED.write_text(text + "\n")
-    for name, ratio in ratios.items():
-        say(f"{name:<40}{ratio:>7.2f}   measured {least[name]:.2f}")
+    rounded = {name: round(min(found[name] for found in runs), 3) for name in runs[0]}
+    RECORDED.write_text(json.dumps({"machine": machine(), "turns": turns, "ratios": rounded}, indent=1) + "\n")
+    for name, ratio in rounded.items():
+        say(f"{name:<40}{ratio:>7.2f}")
 
 
-def check(records: Sequence[Mapping[str, Any]], turns: int, say: Say = print) -> int:
-    """Measure, compare with this machine's record, and return the exit code; without one, show what is measured."""
+def check(recorded: Mapping[str, Any], turns: int, say: Say = print) -> int:
+    """Measure, compare, and return the exit code."""
     now = machine()
-    mine = record_of(now, records)
-    if mine is None:
-        others = "; ".join(described(one["machine"]) for one in records)
-        say(f"nothing is recorded of this machine, {described(now)}, so nothing can fail. There are: {others}")
-    else:
-        say(f"recorded: {described(mine['machine'])}")
-    recorded = mine["ratios"] if mine else {}
+    say(f"recorded: {described(recorded['machine'])}")
+    known = same(now, recorded["machine"])
+    if not known:
+        say(f"now:      {described(now)} (another machine: what falls short is shown, and no failure)")
     found = measured(CASES, turns, say)
-    short = fallen(found, recorded)
+    short = fallen(found, recorded["ratios"])
     if short:
         say(f"short at first, measured once more: {', '.join(short)}")
         searches = [name for name in SEARCHES if any(f"{name} {side}," in one for one in short for side in SIDES)]
         found |= measured(again(short), 2 * turns, say, searches)
-        short = fallen(found, recorded)
+        short = fallen(found, recorded["ratios"])
     for name, ratio in found.items():
-        before = recorded.get(name)
+        before = recorded["ratios"].get(name)
         say(f"{name:<40}{ratio:>7.2f}   recorded {'nothing' if before is None else format(before, '.2f')}")
     for name, why in short.items():
-        say(f"FAILED {name}: {why}")
-    return int(bool(short))
+        say(f"{'FAILED' if known else 'short'} {name}: {why}")
+    return int(known and bool(short))
 
 
 def main() -> int:
@@ -153,6 +126,8 @@ def main() -> int:
     if arguments.record:
         record(arguments.turns)
         return 0
+    if not RECORDED.exists():
+        parser.error("nothing is recorded: run it with --record once.")
     return check(json.loads(RECORDED.read_text()), arguments.turns)
 
 

@@ -119,8 +119,8 @@ def fingerprint_of(bench: Workbench) -> list[Any]:
     found: list[Any] = []
     module = bench.local.module
     for layer in module.modules():
-        found += [id(layer), *((id(one), one.requires_grad) for one in layer._parameters.values() if one is not None)]
-        found += [id(buffer) for buffer in layer._buffers.values()]
+        found += [id(layer), *((id(weight), weight.requires_grad) for weight in layer.parameters(recurse=False))]
+        found += [id(buffer) for buffer in layer.buffers(recurse=False)]
     for owner in (*module.modules(), bench.algorithm):
         own = [item for item in vars(owner).items() if item[0] not in _OF_LIGHTNING]
         found.append([item for item in own if isinstance(item[1], _PLAIN)])
