@@ -162,9 +162,10 @@ def curve_chart(federation: str, rows: Sequence[Row]) -> Chart:
     parts = {share: by_method(rows, f"error_personalized_{share}") for share in SHARES}
     marks = []
     for method, (colour, style) in zip(parts[100], _LOOKS, strict=False):
-        told = [share for share in SHARES if method in parts[share]]
-        marks.append(Line(told, [100 * fmean(parts[share][method]) for share in told], method, colour, style))
-    return Chart(federation, "% of the budget", "personalized test error in %", marks, x_log=True)
+        tested = [share for share in SHARES if method in parts[share]]
+        marks.append(Line(tested, [100 * fmean(parts[share][method]) for share in tested], method, colour, style))
+    ticks: dict[float, str] = {share: str(share) for share in SHARES}
+    return Chart(federation, "% of the budget", "personalized test error in %", marks, x_log=True, x_ticks=ticks)
 
 
 _LOOKS = [(colour, style) for style in ("solid", "dash", "dot") for colour in COLOURS]
